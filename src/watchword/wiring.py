@@ -63,7 +63,7 @@ from watchword.service.supervisor import LogProblem, Supervisor
 from watchword.service.tokens import TokenCounters, Tokens
 from watchword.settings import Settings
 from watchword.signing import KeyRing, MasterKeyError, Sealer, check_master_key, load_master_key, make_master_key
-from watchword.stores.open import exists, is_sealed, open_store, prepare
+from watchword.stores.open import exists, import_lock, is_sealed, open_store, prepare
 from watchword.stores.sql.transaction import Observe, ignore
 
 if TYPE_CHECKING:
@@ -163,6 +163,10 @@ async def open_import(settings: Settings) -> "AsyncIterator[Callable[..., DataHu
         yield partial(DataHubImport, store, settings.root_actor)
     finally:
         await store.close()
+
+
+def lock_import(settings: Settings) -> AbstractAsyncContextManager[None]:
+    return import_lock(settings.store_url)
 
 
 def open_datahub(url: DataHubUrl) -> AbstractAsyncContextManager[DataHubSource]:

@@ -25,6 +25,12 @@ def test_token_that_was_revoked_and_purged_here_does_not_come_again(
     harness.clock.now = NOW + HOUR
     assert harness.run(harness.store.purge_tokens(NOW + HOUR, 100)) == 2
     assert bring(harness, token, forever) == [TokenMatch.DEAD, TokenMatch.DEAD]
+    # DataHub lets it live longer: so does the memory of it.
+    later = token._replace(expires_at=NOW + 20 * HOUR)
+    assert bring(harness, later) == [TokenMatch.DEAD_CHANGED]
+    harness.run(harness.store.purge_tokens(NOW + 10 * HOUR, 100))
+    assert bring(harness, later) == [TokenMatch.DEAD]
+    assert bring(harness, token) == [TokenMatch.DEAD_CHANGED]
     # Once it has expired in DataHub, only that keeps it from coming.
     harness.run(harness.store.purge_tokens(NOW + 10 * HOUR, 100))
     assert bring(harness, token, forever, dry_run=True) == [TokenMatch.NEW, TokenMatch.DEAD]

@@ -14,7 +14,8 @@ from tests.cli.in_process import watchword
 from tests.support.datahub_rows import Row, aspect, group, new_token, person, policy, token_row, write_export
 from tests.support.datahub_tokens import DAY, SALT, DataHubToken, datahub_token
 from tests.support.postgres import Home
-from tests.support.server import ADMIN, Server
+from tests.support.server import ADMIN, CREATE, Server
+from tests.support.store_file import change_store, look
 from tests.support.waiting import until
 from watchword.domain.names import MAX_NAME
 
@@ -23,6 +24,8 @@ SYSTEM = "urn:li:corpuser:__datahub_system"
 ACCOUNT = "urn:li:corpuser:service_6f2c1a34-0b6d-4a51-9a53-0c2f6a1b7e11"
 OPS = "urn:li:corpGroup:ops"
 ENV = {"WATCHWORD_DATAHUB_SALT": SALT}
+WANTED = {"type": "PERSONAL", "actorUrn": ANN, "duration": "ONE_HOUR", "name": "made here"}
+REMOVALS = [(what, outcome, None) for what in ("groups", "policies") for outcome in ("changed", "removed")]
 IMPORTED = (
     "query ($input: ListAccessTokensInput) { listAccessTokens(input: $input) { total tokens { id name tokenType } } }"
 )
@@ -158,14 +161,16 @@ def test_later_runs_follow_datahub_without_reviving_anything(run_import: Import)
     people = person(ANN, corpUserStatus={"status": "ACTIVE"}) + person(CAROL)
     suspended = person(BOB, corpUserStatus={"status": "SUSPENDED"})
     (first, row), (second, other), (bobs, bobs_row), (carols, carols_row) = map(new_token, (ANN, ANN, BOB, CAROL))
-    run_import([*people, *suspended, row, other, bobs_row, carols_row, *group(OPS, displayName="Operations")])
+    kept = group("urn:li:corpGroup:kept", displayName="Kept")
+    gone = group(OPS, displayName="Operations")
+    run_import([*people, *suspended, row, other, bobs_row, carols_row, *kept, *gone])
     assert not run_import.accepts(bobs)
 
     # Resumed there; gone there; revoked here and still there; suspended here and active there.
     assert server.revoke(second.id)
     server.set_status(ANN, "SUSPENDED")
     resumed = person(BOB, corpUserStatus={"status": "ACTIVE"})
-    done = run_import([*people, *resumed, row, other, bobs_row])
+    done = run_import([*people, *resumed, row, other, bobs_row, *kept])
     assert done["people", "resumed", None] == 1
     assert done["tokens", "revoked", "gone in DataHub"] == 1
     assert done["tokens", "conflict", "it was revoked here, and stays revoked"] == 1
@@ -176,16 +181,16 @@ def test_later_runs_follow_datahub_without_reviving_anything(run_import: Import)
 
     # A revoked token stays revoked although its row comes back; a person who is gone takes the token along.
     server.set_status(ANN, "ACTIVE")
-    done = run_import([*person(ANN), *person(CAROL), row, other, bobs_row, carols_row])
+    done = run_import([*person(ANN), *person(CAROL), row, other, bobs_row, carols_row, *kept])
     assert done["tokens", "conflict", "it was revoked here, and stays revoked"] == 2
     assert done["tokens", "revoked", "gone in DataHub"] == 1
     assert [run_import.accepts(token) for token in (first, second, bobs, carols)] == [True, False, False, False]
 
     # An earlier expiry counts, a later one does not.
     soon = first.expires_at - DAY // 2
-    done = run_import([*person(ANN), *person(CAROL), token_row(first, expiresAt=soon), carols_row])
+    done = run_import([*person(ANN), *person(CAROL), token_row(first, expiresAt=soon), carols_row, *kept])
     assert done["tokens", "changed", "it expires earlier in DataHub now: the earlier time counts"] == 1
-    done = run_import([*person(ANN), *person(CAROL), row, carols_row])
+    done = run_import([*person(ANN), *person(CAROL), row, carols_row, *kept])
     assert done["tokens", "conflict", "it expires later in DataHub now: the time here stays"] == 1
     assert [token["expiresAt"] for token in server.tokens()["tokens"] if token["id"] == first.id] == [soon]
 
@@ -231,6 +236,99 @@ def test_an_id_of_our_own_and_what_was_made_here_are_not_touched(run_import: Imp
     # Without its row the token of our own is not revoked.
     run_import([*rows, new_token(ANN)[1], new_token(ANN)[1]])
     assert server.verify(own["accessToken"]).status_code == 204
+
+
+def test_a_refused_run_leaves_groups_and_policies_as_they_are(run_import: Import) -> None:
+    member = person(ANN, nativeGroupMembership={"nativeGroups": [OPS]})
+    ops = group(OPS, displayName="Operations")
+    granted = policy("ops", privileges=["GENERATE_PERSONAL_ACCESS_TOKENS"], actors={"groups": [OPS]})
+    (first, row), (_, second), (_, third) = (new_token(ANN) for _ in range(3))
+    rows = [row, second, third]
+    run_import([*member, *ops, granted, *rows])
+
+    def may_create() -> bool:
+        answer = run_import.server.post(CREATE, {"input": WANTED}, token=first.token).json()
+        return "errors" not in answer
+
+    assert may_create()
+    # Two of three tokens are gone, and the membership and the policy with them.
+    assert run_import([*person(ANN), *ops, row], code=1).keys().isdisjoint(REMOVALS)
+    assert "groups and policies stay as they are" in run_import.refused
+    assert may_create()
+    for partial in ([*person(ANN), *rows, granted], [*member, *ops, *rows]):
+        run_import(partial, code=1)
+        assert "although some came from it" in run_import.refused
+        assert may_create()
+    run_import([*person(ANN), *rows, granted], "--tokens-only")
+    assert may_create()
+    run_import([*person(ANN), *rows], "--at-most", "100")
+    assert not may_create()
+
+
+def test_rows_that_cannot_be_read_or_are_strange_revive_and_revoke_nothing(run_import: Import) -> None:
+    server, suspended = run_import.server, person(BOB, corpUserStatus={"status": "SUSPENDED"})
+    (anns, row), (bobs, bobs_row) = new_token(ANN), new_token(BOB)
+    nested = (anns.urn.replace(anns.id, f"urn:li:serviceAccessToken:{anns.id}"), *row[1:])
+    done = run_import([*person(ANN), *suspended, row, bobs_row, nested])
+    assert done["tokens", "new", None] == 2
+    assert done["tokens", "left out", "its urn has no token id"] == 1
+    active = {"corpUserStatus": {"status": "ACTIVE"}, "status": {"removed": False}}
+    for unreadable in ("corpUserStatus", "status"):
+        assert ("people", "resumed", None) not in run_import(
+            [*person(ANN), *person(BOB, **active | {unreadable: '{"cut o'}), row, bobs_row, nested]
+        )
+        assert not run_import.accepts(bobs)
+    assert run_import.accepts(anns)
+
+    # Somebody here suspends whom an import had suspended: DataHub does not decide any more.
+    server.set_status(BOB, "SUSPENDED")
+    done = run_import([*person(ANN), *person(BOB, **active), row, bobs_row])
+    assert done["people", "conflict", "active in DataHub, suspended here by somebody: stays suspended"] == 1
+    assert not run_import.accepts(bobs)
+
+
+def test_set_of_datahub_is_reserved_and_a_group_of_the_provider_is_kept(
+    make_server: Callable[..., Server], tmp_path: Path
+) -> None:
+    run_import = Import(make_server("--local-mode", "on", env=ENV), ENV, tmp_path)
+    file = tmp_path / "policies.yaml"
+    file.write_text("set: datahub\npolicies: []\n")
+    applied = watchword("policy", "diff", str(file), "--as", "admin", "--url", run_import.server.url)
+    assert "line 1: set must not be datahub" in applied.stderr
+
+    change_store(run_import.server, f"INSERT INTO group_members VALUES ('{CAROL}', '{OPS}', 1)")
+    member = person(ANN, nativeGroupMembership={"nativeGroups": [OPS]})
+    done = run_import([*member, *group(OPS, displayName="Theirs"), new_token(ANN)[1]])
+    assert done["groups", "conflict", "it exists here and did not come from DataHub: it stays as it is"] == 1
+    found = look(run_import.server, "SELECT actor_urn FROM group_members WHERE group_urn = ?", OPS)
+    assert found == [(CAROL,)]
+
+
+def test_a_second_import_waits_for_the_first_and_gives_up(run_import: Import) -> None:
+    words = ["import", "datahub", "--from", "-", "--json", "--data-dir", str(run_import.server.data_dir)]
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("WATCHWORD_")}
+    command = [sys.executable, "-m", "watchword", *words]
+    (anns, row), (bobs, bobs_row) = new_token(ANN), new_token(BOB)
+    earlier = write_export(run_import.file, [*person(ANN), row]).read_bytes()
+    with subprocess.Popen(command, env=clean | run_import.env, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as first:
+        assert first.stdin is not None
+        first.stdin.write(earlier)
+        first.stdin.flush()
+        later = [*person(ANN), *person(BOB), row, bobs_row]
+        same = [*person(ANN), row]
+        until(lambda: "Another import into this store is running" in refusal(run_import, same), "the lock is held")
+        assert "new" in str(run_import(later, "--dry-run"))
+        first.stdin.close()
+        assert first.wait(60) == 0
+    assert run_import(later)["tokens", "new", None] == 1
+    assert run_import.accepts(anns)
+    assert run_import.accepts(bobs)
+
+
+def refusal(run_import: Import, rows: list[Row]) -> str:
+    write_export(run_import.file, rows)
+    flags = ("--from", str(run_import.file), "--data-dir", str(run_import.server.data_dir))
+    return watchword("import", "datahub", *flags, env=run_import.env).stderr
 
 
 def test_follow_brings_new_tokens_reports_what_fails_and_ends_with_ctrl_c(

@@ -3,6 +3,7 @@
 import asyncio
 import sys
 import time
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 import click
@@ -45,6 +46,7 @@ def import_() -> None:
 @click.option("--dry-run", is_flag=True, help="Only show what would come, what would not, and why.")
 @click.option("--allow-no-expiry", is_flag=True, help="Import tokens that never expire too.")
 @click.option("--allow-root", is_flag=True, help="Import tokens of the root actor too, who may do everything here.")
+@click.option("--tokens-only", is_flag=True, help="Leave groups and policies as they are here.")
 @click.option(
     "--at-most",
     type=click.IntRange(0, 100),
@@ -66,6 +68,7 @@ def datahub(
     dry_run: bool,
     allow_no_expiry: bool,
     allow_root: bool,
+    tokens_only: bool,
     at_most: int,
     follow: bool,
     every: int,
@@ -79,7 +82,10 @@ def datahub(
 
     The service finds these tokens by DataHub's salt: set WATCHWORD_DATAHUB_SALT for it.
 
-    Exits with 1 if nothing was revoked because of --at-most.
+    Groups and policies follow DataHub too: changes made to them here are undone by the next run, except with
+    --tokens-only.
+
+    Exits with 1 if nothing was revoked because too much was gone in DataHub.
 
     Example: watchword import datahub --from datahub.jsonl --dry-run
     """
@@ -96,15 +102,15 @@ def datahub(
     wiring.prepare_store(settings, may_migrate=False)
     if settings.datahub_salt is None:
         warn("WATCHWORD_DATAHUB_SALT is not set here. A service without it rejects every imported token.")
-    options = ImportOptions(dry_run, allow_no_expiry, allow_root, at_most)
+    options = ImportOptions(dry_run, allow_no_expiry, allow_root, tokens_only, at_most)
 
     async def work() -> bool:
         async with wiring.open_import(settings) as importer:
             if not follow:
-                return await _run(wiring, importer, url, options, as_json=as_json)
+                return await _run(wiring, importer, url, options, settings, as_json=as_json)
             while True:
                 try:
-                    await _run(wiring, importer, url, options, as_json=as_json, quiet=True)
+                    await _run(wiring, importer, url, options, settings, as_json=as_json, quiet=True)
                 except (Fault, OperatorError) as error:
                     warn(f"{error.message if isinstance(error, Fault) else error} The next run is in {every} s.")
                 await asyncio.sleep(every)
@@ -118,6 +124,7 @@ async def _run(
     importer: "LocalImport",
     url: "DataHubUrl",
     options: "ImportOptions",
+    settings: Settings,
     *,
     as_json: bool,
     quiet: bool = False,
@@ -125,7 +132,11 @@ async def _run(
     """Whether nothing had to be refused. With `quiet`, a run that changed nothing prints nothing."""
     began = time.monotonic()
     with progress("Importing") as update:
-        async with wiring.open_datahub(url) as source:
+        # The source is read after the lock is held: what it says is newer than what the import before wrote.
+        async with (
+            nullcontext() if options.dry_run else wiring.lock_import(settings),
+            wiring.open_datahub(url) as source,
+        ):
             run = importer(source, options, lambda done, total: update("Importing tokens", done, total))
             report = await run.run(str(url))
     if as_json:

@@ -63,6 +63,7 @@ class Wiring(Protocol):
     restore_store: Callable[[Settings, Path, RestoreChoice], RestoreResult]
     copy_store: Callable[[Settings, StoreUrl, StoreUrl, Progress], CopyResult]
     open_import: Callable[[Settings], AbstractAsyncContextManager[LocalImport]]
+    lock_import: Callable[[Settings], AbstractAsyncContextManager[None]]
     open_datahub: Callable[[DataHubUrl], AbstractAsyncContextManager[DataHubSource]]
     open_index: Callable[[Settings], Engine]
     diagnose: Callable[[Settings, str | None], Iterator[Diagnostic]]

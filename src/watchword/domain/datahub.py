@@ -30,12 +30,18 @@ from watchword.domain.names import (
     check_urn,
     name_of,
 )
-from watchword.domain.policies import ROOT_POLICY, Policy, PolicySource, PolicyState, Privilege, check_policy
+from watchword.domain.policies import (
+    DATAHUB_SET,
+    ROOT_POLICY,
+    Policy,
+    PolicySource,
+    PolicyState,
+    Privilege,
+    check_policy,
+)
 from watchword.domain.secret import Secret
 from watchword.domain.tokens import TokenRecord, TokenType, check_token_id
 
-SET_NAME = "datahub"
-"""The set of the groups, service accounts and policies that come from DataHub."""
 DATAHUB_POLICY = "urn:li:dataHubPolicy:"
 TOKEN_INFO, USER_KEY, POLICY_INFO = "dataHubAccessTokenInfo", "corpUserKey", "dataHubPolicyInfo"
 PERSON_ASPECTS = (
@@ -50,6 +56,13 @@ ASPECTS: Mapping[str, tuple[str, ...]] = {
     DATAHUB_POLICY: (POLICY_INFO,),
 }
 """What is read, by the beginning of the urn."""
+UNREADABLE: Mapping[str, Mapping[str, Any]] = {
+    USER_KEY: {},
+    "corpUserStatus": {"status": "SUSPENDED"},
+    "status": {"removed": True},
+}
+"""What a row counts for whose JSON cannot be read: the person exists, and is suspended. Other such rows count for
+nothing."""
 MAX_MILLIS = 253_402_300_799_999  # the end of the year 9999
 MOST_EXAMPLES = 3
 _NO_NAME = "Without a name in DataHub"
@@ -263,8 +276,8 @@ def read_person(urn: str, aspects: Mapping[str, Mapping[str, Any]]) -> ImportedP
     if not _is_actor(urn):
         raise LeftOut("its urn is reserved or not valid here")
     status, removed = (aspects.get(name, {}) for name in ("corpUserStatus", "status"))
-    said = [status.get("status") == "SUSPENDED"] if "status" in status else []
-    said += [removed.get("removed") is True] if "removed" in removed else []
+    said = [status["status"] == "SUSPENDED"] if status.get("status") in ("SUSPENDED", "ACTIVE") else []
+    said += [removed["removed"] is not False] if "removed" in removed else []
     info, edited = (aspects.get(name, {}) for name in ("corpUserInfo", "corpUserEditableInfo"))
     names = [name for source in (edited, info) for name in (source.get("displayName"), source.get("fullName")) if name]
     emails = [email for email in (edited.get("email"), info.get("email")) if _is_email(email)]
@@ -323,10 +336,14 @@ NO_ACTOR = f"its actor has no row {USER_KEY}: DataHub does not accept it"
 
 
 def token_id_of(urn: str) -> str:
+    """The id, as it is in the urn: the order of the urns is that of the ids."""
+    token_id = urn.removeprefix(DATAHUB_TOKEN_PREFIX)
     try:
-        return check_token_id(urn.removeprefix(DATAHUB_TOKEN_PREFIX), "urn")
+        if check_token_id(token_id, "urn") == token_id:
+            return token_id
     except Fault:
-        raise LeftOut("its urn has no token id") from None
+        pass
+    raise LeftOut("its urn has no token id")
 
 
 def read_token(token_id: str, info: Mapping[str, Any], rules: TokenRules) -> TokenRecord:
@@ -402,7 +419,7 @@ def read_policy(urn: str, info: Mapping[str, Any], other_groups: Collection[str]
         groups=known_groups,
         all_users=actors.get("allUsers") is True,
         source=PolicySource.FILE,
-        set_name=SET_NAME,
+        set_name=DATAHUB_SET,
     )
     if not made.privileges:
         raise LeftOut("none of its privileges exists here")
@@ -446,6 +463,7 @@ class TokenMatch(Enum):
     NO_ACCOUNT = "its service account was deleted here"
     OWN = "a token that was created here has its id"
     DEAD = "it was revoked here, and stays revoked"
+    DEAD_CHANGED = "it was revoked here, and stays revoked; its expiry in DataHub changed"
     SHORTENED = "it expires earlier in DataHub now: the earlier time counts"
     EXPIRY_DIFFERS = "it expires later in DataHub now: the time here stays"
     NAME_DIFFERS = "its name in DataHub changed: the name here stays"

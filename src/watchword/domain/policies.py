@@ -44,6 +44,8 @@ MAX_SCOPES = 100
 MAX_DECLARED = 1_000
 MOST_NAMED = 3
 DEFAULT_SET = "default"
+DATAHUB_SET = "datahub"
+"""The groups, service accounts and policies that an import brought from DataHub."""
 
 
 class Privilege(Enum):
@@ -392,6 +394,8 @@ class PolicyPlan:
 def check_declared(policies: Sequence[Policy], set_name: str = DEFAULT_SET) -> PolicyDeclaration:
     """Validate the policies of a set; the fault names the policy and the field."""
     check_short_id(set_name, "set")
+    if set_name == DATAHUB_SET:
+        raise invalid("set", f"set must not be {DATAHUB_SET}: that is the set of what comes from DataHub.")
     if len(policies) > MAX_DECLARED:
         raise invalid("policies", f"policies may have at most {MAX_DECLARED:,} entries.")
     seen: set[str] = set()

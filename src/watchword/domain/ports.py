@@ -530,6 +530,9 @@ class ImportStore(Protocol):
         Returns how each relates to what was here. The limit on the number of tokens does not apply.
         """
 
+    async def external_groups(self, urns: Sequence[str]) -> set[str]:
+        """Those of these that are groups of the identity provider."""
+
     async def imported_tokens(self, after: str, until: str, most: int) -> list[str]:
         """The ids of imported live tokens after the first and up to the second, in order."""
 

@@ -8,7 +8,7 @@ Tokens come in the order of their ids, and the store has its imported tokens in 
 side, in bounded memory, to find those that are gone.
 """
 
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,8 +18,8 @@ from watchword.domain.datahub import (
     DATAHUB_POLICY,
     NO_ACTOR,
     POLICY_INFO,
-    SET_NAME,
     TOKEN_INFO,
+    UNREADABLE,
     USER_KEY,
     AspectRow,
     DataHubSource,
@@ -42,18 +42,21 @@ from watchword.domain.declared_entities import DeclaredEntities, Entity, plan_de
 from watchword.domain.errors import OperatorError
 from watchword.domain.events import Action, KeptEvent
 from watchword.domain.names import DATAHUB_TOKEN_PREFIX, GROUP_PREFIX
-from watchword.domain.policies import ROOT_POLICY, ChangeKind, Policy, PolicyDeclaration, PolicyPlan
+from watchword.domain.policies import DATAHUB_SET, ROOT_POLICY, ChangeKind, Policy, PolicyDeclaration, PolicyPlan
 from watchword.domain.ports import Store
 from watchword.domain.tokens import TokenRecord
 
 BATCH = 500
 ENTITIES_AT_ONCE = 200
+ALL = 100
+"""Percent."""
 LAST = "\x7f"
 """After every token id."""
 Progress = Callable[[int, int], None]
 """Called with how many tokens are done, and of how many."""
 
 _KINDS = {ChangeKind.CREATE: Outcome.NEW, ChangeKind.UPDATE: Outcome.CHANGED, ChangeKind.DELETE: Outcome.REMOVED}
+_UNTOUCHED = "Nothing was revoked, and groups and policies stay as they are."
 _CREATED_HERE = "it exists here and did not come from DataHub: it stays as it is"
 
 
@@ -62,6 +65,8 @@ class ImportOptions:
     dry_run: bool = False
     allow_no_expiry: bool = False
     allow_root: bool = False
+    tokens_only: bool = False
+    """Leave groups and policies as they are."""
     at_most: int = 1
     """Percent of the imported live tokens that one run may revoke, but always one token, unless it is 0."""
 
@@ -89,6 +94,8 @@ class DataHubImport:
         self._root_actors = {root_actor}
         self._other_groups: set[str] = set()
         """Groups that were created here and have the urn of a group in DataHub."""
+        self._seen: set[Noun] = set()
+        """Of what the source has rows."""
         self._report = Report()
 
     async def run(self, source_name: str) -> Report:
@@ -96,14 +103,18 @@ class DataHubImport:
         current = (await self._store.policies()).policies
         self._root_actors.update(*(policy.users for policy in current if policy.urn == ROOT_POLICY))
         people = await self._import_people()
-        entities, dead_accounts = await self._declared_entities(people)
-        for part in _parts(entities):
-            self._tell(await self._apply(PolicyDeclaration((), SET_NAME, part), prune=False))
+        groups, accounts, dead_accounts = await self._declared_entities(people)
+        await self._apply_parts(accounts)
         gone = await self._import_tokens(people, dead_accounts, total)
         policies = await self._declared_policies(current)
-        await self._revoke(gone)
-        declared = PolicyDeclaration(policies, SET_NAME, entities)
-        self._tell_last(declared, await self._apply(declared, prune=report.refusal is None))
+        report.refusal = report.refusal or await self._missing(current)
+        if report.refusal is None:
+            await self._revoke(gone)
+            if not self._options.tokens_only:
+                await self._apply_parts(groups)
+                entities = DeclaredEntities(tuple(groups), tuple(accounts))
+                declared = PolicyDeclaration(policies, DATAHUB_SET, entities)
+                self._tell_last(declared, await self._apply(declared, prune=True))
         if report.changes and not self._options.dry_run:
             by, action = self._precondition, Action.DATAHUB_IMPORTED.value
             at = self._store.clock()
@@ -129,6 +140,7 @@ class DataHubImport:
         """Each urn with its aspects. What cannot be read is reported."""
         urn, aspects = "", dict[str, Any]()
         async for batch in self._source.rows(prefix):
+            self._seen.add(noun)
             for row in batch:
                 if row.urn != urn:
                     if aspects:
@@ -138,6 +150,8 @@ class DataHubImport:
                     aspects[row.aspect] = parsed(row.metadata)
                 except LeftOut as why:
                     self._report.add(noun, Outcome.LEFT_OUT, f"{urn} {row.aspect}", str(why))
+                    if row.aspect in UNREADABLE:
+                        aspects[row.aspect] = UNREADABLE[row.aspect]
         if aspects:
             yield urn, aspects
 
@@ -182,8 +196,8 @@ class DataHubImport:
                     self._report.add(Noun.PEOPLE, Outcome.CONFLICT, person.urn, reason)
         self._report.add(Noun.PEOPLE, Outcome.UNCHANGED, count=len(batch) - len({p.urn for p, _ in changes}))
 
-    async def _declared_entities(self, people: _People) -> tuple[DeclaredEntities, set[str]]:
-        """The groups and accounts to declare, and the accounts that were deleted here."""
+    async def _declared_entities(self, people: _People) -> tuple[list[Entity], list[Entity], set[str]]:
+        """The groups and the accounts to declare, and the accounts that were deleted here."""
         groups, accounts, dead = list[Entity](), list[Entity](), set[str]()
         unknown = dict(people.members)
         async for urn, aspects in self._entities(GROUP_PREFIX, Noun.GROUPS):
@@ -193,14 +207,15 @@ class DataHubImport:
                 self._report.add(Noun.GROUPS, Outcome.LEFT_OUT, urn, str(why))
             else:
                 members = frozenset(people.members.get(urn, ()))
-                groups.append(Entity(urn, group.name, group.description, SET_NAME, members))
+                groups.append(Entity(urn, group.name, group.description, DATAHUB_SET, members))
             unknown.pop(urn, None)
         for urn in sorted(unknown):
             self._report.add(Noun.GROUPS, Outcome.LEFT_OUT, urn, "it has members, but does not exist in DataHub")
         for account in people.accounts:
-            accounts.append(Entity(account.urn, account.account_name, account.description, SET_NAME))
-        wanted = PolicyDeclaration((), SET_NAME, DeclaredEntities(tuple(groups), tuple(accounts)))
+            accounts.append(Entity(account.urn, account.account_name, account.description, DATAHUB_SET))
+        wanted = PolicyDeclaration((), DATAHUB_SET, DeclaredEntities(tuple(groups), tuple(accounts)))
         here = {entity.urn: entity for entity in await self._store.entities(wanted)}
+        external = await self._store.external_groups([group.urn for group in groups if group.urn not in here])
         kept = list[Entity]()
         for entity in (*groups, *accounts):
             found, noun = here.get(entity.urn), _noun(entity.urn)
@@ -209,14 +224,33 @@ class DataHubImport:
                 self._report.add(
                     noun, Outcome.LEFT_OUT, entity.urn, "it was deleted here, and its urn is never used again"
                 )
-            elif found is not None and found.set_name != SET_NAME:
+            elif entity.urn in external or (found is not None and found.set_name != DATAHUB_SET):
                 self._report.add(noun, Outcome.CONFLICT, entity.urn, _CREATED_HERE)
                 self._other_groups |= {entity.urn} if entity.is_group else set()
             elif entity.urn in self._root_actors:
                 self._report.add(noun, Outcome.LEFT_OUT, entity.urn, "it is the root actor here")
             else:
                 kept.append(entity)
-        return _entities_of(kept), dead
+        return [one for one in kept if one.is_group], [one for one in kept if not one.is_group], dead
+
+    async def _missing(self, current: Iterable[Policy]) -> str | None:
+        """Why the source cannot be whole: it has no row of a kind that came from it before."""
+        known = {_noun(policy.urn) for policy in current if policy.set_name == DATAHUB_SET}
+        entities = await self._store.entities(PolicyDeclaration((), DATAHUB_SET))
+        known |= {_noun(entity.urn) for entity in entities if entity.is_group and entity.set_name == DATAHUB_SET}
+        missing = sorted(noun.value for noun in known - self._seen)
+        if not missing or self._options.tokens_only or self._options.at_most == ALL:
+            return None
+        words = " and no ".join(missing)
+        return f"The source has no {words}, although some came from it. {_UNTOUCHED} To accept it: --at-most {ALL}."
+
+    async def _apply_parts(self, entities: list[Entity]) -> None:
+        """A few at a time, so that no transaction is long."""
+        for start in range(0, len(entities), ENTITIES_AT_ONCE):
+            part = entities[start : start + ENTITIES_AT_ONCE]
+            groups, accounts = ([one for one in part if one.is_group is wanted] for wanted in (True, False))
+            declared = DeclaredEntities(tuple(groups), tuple(accounts))
+            self._tell(await self._apply(PolicyDeclaration((), DATAHUB_SET, declared), prune=False))
 
     async def _apply(self, declared: PolicyDeclaration, *, prune: bool) -> PolicyPlan:
         """A run without changes takes no lock."""
@@ -255,6 +289,10 @@ class DataHubImport:
             async for here in self._imported(last, until):
                 live += len(here)
                 gone += [token_id for token_id in here if token_id not in present]
+            if until and until <= last:
+                raise OperatorError(
+                    "The source does not return its rows in the order of their urns. Nothing was revoked."
+                )
             last = until or last
             await self._write_tokens(records)
             self._progress(done := done + len(batch), total)
@@ -265,7 +303,7 @@ class DataHubImport:
         if len(gone) > most:
             self._report.refusal = (
                 f"{len(gone):,} of {live:,} imported live tokens are gone in DataHub; --at-most {options.at_most} "
-                f"allows {most:,}. Nothing was revoked or removed."
+                f"allows {most:,}. {_UNTOUCHED}"
             )
         return gone
 
@@ -303,8 +341,6 @@ class DataHubImport:
             self._report.add(Noun.TOKENS, outcomes.get(match, Outcome.CONFLICT), example, reason)
 
     async def _revoke(self, gone: list[str]) -> None:
-        if self._report.refusal is not None:
-            return
         for start in range(0, len(gone), BATCH):
             part = gone[start : start + BATCH]
             number = len(part)
@@ -313,8 +349,10 @@ class DataHubImport:
             self._report.add(Noun.TOKENS, Outcome.REVOKED, part[0], "gone in DataHub", number)
 
     async def _declared_policies(self, current: tuple[Policy, ...]) -> tuple[Policy, ...]:
-        elsewhere = {policy.urn for policy in current if policy.set_name != SET_NAME}
+        elsewhere = {policy.urn for policy in current if policy.set_name != DATAHUB_SET}
         policies = list[Policy]()
+        if self._options.tokens_only:
+            return ()
         async for urn, aspects in self._entities(DATAHUB_POLICY, Noun.POLICIES):
             try:
                 policy, lost = read_policy(urn, aspects[POLICY_INFO], self._other_groups)
@@ -334,15 +372,3 @@ def _noun(urn: str) -> Noun:
     if urn.startswith(GROUP_PREFIX):
         return Noun.GROUPS
     return Noun.ACCOUNTS if is_account(urn) else Noun.POLICIES
-
-
-def _entities_of(entities: list[Entity]) -> DeclaredEntities:
-    groups, accounts = ([one for one in entities if one.is_group is wanted] for wanted in (True, False))
-    return DeclaredEntities(tuple(groups), tuple(accounts))
-
-
-def _parts(entities: DeclaredEntities) -> Iterator[DeclaredEntities]:
-    """A few at a time, so that no transaction is long."""
-    both = [*entities.accounts, *entities.groups]
-    for start in range(0, len(both), ENTITIES_AT_ONCE):
-        yield _entities_of(both[start : start + ENTITIES_AT_ONCE])

@@ -1,11 +1,20 @@
 """Open the store at a URL. The driver of the other database is not loaded."""
 
 import asyncio
-from contextlib import closing
+import fcntl
+import os
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, closing
 
+from watchword.domain.errors import OperatorError
 from watchword.domain.ports import Clock, Store
 from watchword.domain.store_urls import SchemaVersions, SqliteUrl, StoreUrl
+from watchword.files import open_lock
 from watchword.stores.sql.transaction import Observe
+
+LOCK_SECONDS = 5.0
+"""How long an import waits for another one."""
 
 
 def prepare(url: StoreUrl, *, may_migrate: bool = True) -> SchemaVersions:
@@ -48,3 +57,37 @@ async def open_store(url: StoreUrl, clock: Clock, observe: Observe) -> Store:
     from watchword.stores import postgres
 
     return await postgres.open_store(url, observe)
+
+
+@asynccontextmanager
+async def import_lock(url: StoreUrl) -> AsyncIterator[None]:
+    """One import at a time, so that none writes what it read before another one. The lock ends with the process."""
+    if isinstance(url, SqliteUrl):
+        descriptor = open_lock(url.path.with_name(url.path.name + ".import-lock"))
+
+        async def lock_file() -> bool:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return False
+            return True
+
+        try:
+            await _until_locked(lock_file)
+            yield
+        finally:
+            os.close(descriptor)
+    else:
+        from watchword.stores.postgres.maintenance import lock_imports, maintenance_connection
+
+        async with maintenance_connection(url) as connection:
+            await _until_locked(lambda: lock_imports(connection, url.schema))
+            yield
+
+
+async def _until_locked(is_locked: Callable[[], Awaitable[bool]]) -> None:
+    deadline = time.monotonic() + LOCK_SECONDS
+    while not await is_locked():
+        if time.monotonic() >= deadline:
+            raise OperatorError("Another import into this store is running. Try again when it has ended.")
+        await asyncio.sleep(0.2)

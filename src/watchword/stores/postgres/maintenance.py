@@ -49,6 +49,7 @@ WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1 AND l.pid <> pg_b
     AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
     AND (l.classid::bigint << 32 | l.objid::bigint) = {_KEY}"""
 _LOCK_MIGRATIONS = "SELECT pg_advisory_xact_lock(pg_catalog.hashtextextended('watchword/migrate/' || $1, 0::bigint))"
+_LOCK_IMPORTS = "SELECT pg_try_advisory_lock(pg_catalog.hashtextextended('watchword/import/' || $1, 0::bigint))"
 _CREATE = "CREATE TABLE migrations (number integer PRIMARY KEY, name text NOT NULL, applied_at bigint NOT NULL)"
 _TABLES = """
 SELECT coalesce(array_agg(c.relname::text), '{}') FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
@@ -216,6 +217,11 @@ async def is_migrated(url: PostgresUrl) -> bool:
 async def lock_migrations(connection: Connection, schema: str) -> None:
     """Until the open transaction ends."""
     await connection.execute(_LOCK_MIGRATIONS, schema)
+
+
+async def lock_imports(connection: Connection, schema: str) -> bool:
+    """Whether we have the lock now, until the connection ends."""
+    return bool(await connection.fetchval(_LOCK_IMPORTS, schema))
 
 
 async def migrate_schema(connection: Connection, schema: str) -> int:

@@ -33,6 +33,10 @@ ORDER BY i.id LIMIT $4"""
 _ADD = "INSERT INTO imported_tokens (id, expires_at) VALUES ($1, $2)"
 _FOUND = "id, name, expires_at, revoked_at"
 
+# In DataHub. What is kept of a dead token must last as long as its row there.
+_CHANGED_EXPIRY = {TokenMatch.SHORTENED, TokenMatch.EXPIRY_DIFFERS, TokenMatch.DEAD_CHANGED}
+_EXTERNAL = "SELECT DISTINCT group_urn FROM group_members WHERE external = 1 AND group_urn {}"
+
 PersonChanges = list[tuple[ImportedPerson, PersonChange]]
 
 
@@ -54,10 +58,14 @@ class SqlImports(SqlPart):
         if dry_run or all(match in same for match in matches):
             return matches
         # A changed expiry counts for the family too.
-        whole = TokenMatch.SHORTENED in matches or TokenMatch.EXPIRY_DIFFERS in matches
+        whole = not _CHANGED_EXPIRY.isdisjoint(matches)
         return await self._db.write_long(
             partial(_import_tokens, precondition=precondition, records=records, whole=whole)
         )
+
+    @snapshot
+    async def external_groups(self, tx: Transaction, urns: Sequence[str]) -> set[str]:
+        return {urn for (urn,) in await tx.fetch(_EXTERNAL.format(tx.dialect.any_of("$1")), list(urns))}
 
     @snapshot
     async def imported_tokens(self, tx: Transaction, after: str, until: str, most: int) -> list[str]:
@@ -129,14 +137,13 @@ async def _imported(tx: Transaction, ids: Sequence[str]) -> list[tuple[str, int 
 
 
 def _match(record: TokenRecord, here: rows.Row | None, imported: dict[str, int | None]) -> TokenMatch:
-    if here is None:
-        return TokenMatch.DEAD if record.id in imported else TokenMatch.NEW
     if record.id not in imported:
-        return TokenMatch.OWN
-    name, expires_at, revoked_at = here
-    if revoked_at is not None:
-        return TokenMatch.DEAD
-    if record.expires_at != imported[record.id]:
+        return TokenMatch.NEW if here is None else TokenMatch.OWN
+    is_same = record.expires_at == imported[record.id]
+    if here is None or here[-1] is not None:
+        return TokenMatch.DEAD if is_same else TokenMatch.DEAD_CHANGED
+    name, expires_at, _revoked_at = here
+    if not is_same:
         earlier = record.expires_at is not None and (expires_at is None or record.expires_at < expires_at)
         return TokenMatch.SHORTENED if earlier else TokenMatch.EXPIRY_DIFFERS
     return TokenMatch.UNCHANGED if name == record.name else TokenMatch.NAME_DIFFERS
@@ -163,7 +170,7 @@ async def _import_tokens(
     await tx.executemany(_ADD, [(record.id, record.expires_at) for record in new])
     await write_events(tx, precondition, [_imported_event(record) for record in new], now)
     for record, match in pairs if whole else ():
-        if match in (TokenMatch.SHORTENED, TokenMatch.EXPIRY_DIFFERS):
+        if match in _CHANGED_EXPIRY:
             await tx.execute("UPDATE imported_tokens SET expires_at = $2 WHERE id = $1", record.id, record.expires_at)
         if match is TokenMatch.SHORTENED and record.expires_at is not None:
             await shorten(tx, record.id, record.expires_at, now)

@@ -13,12 +13,14 @@ _ADD = "INSERT INTO keys (kid, public, sealed_private, created_at) VALUES ($1, $
 _NEXT = "SELECT kid, public, sealed_private, created_at FROM next_key"
 _ADD_NEXT = "INSERT INTO next_key (one, kid, public, sealed_private, created_at) VALUES (1, $1, $2, $3, $4)"
 _PROMOTE = f"INSERT INTO keys (kid, public, sealed_private, created_at) {_NEXT}"
+# Tokens of DataHub were not signed here.
+_SIGNED = "revoked_at IS NULL AND NOT EXISTS (SELECT 1 FROM imported_tokens AS i WHERE i.id = tokens.id)"
 # Every token signed so far expires by the latest expiry of all tokens, or by the full one of a successor that was never
 # used. A token that never expires keeps its key published for good.
-_NEVER_ENDING = """
-SELECT EXISTS (SELECT 1 FROM tokens WHERE revoked_at IS NULL AND expires_at IS NULL)
+_NEVER_ENDING = f"""
+SELECT EXISTS (SELECT 1 FROM tokens WHERE {_SIGNED} AND expires_at IS NULL)
     OR EXISTS (SELECT 1 FROM tokens WHERE revoked_at IS NULL AND grace IS NOT NULL AND full_end IS NULL)"""
-_LAST_END = "SELECT expires_at FROM tokens WHERE revoked_at IS NULL ORDER BY expires_at DESC NULLS LAST LIMIT 1"
+_LAST_END = f"SELECT expires_at FROM tokens WHERE {_SIGNED} ORDER BY expires_at DESC NULLS LAST LIMIT 1"
 _LAST_FULL_END = "SELECT max(full_end) FROM tokens WHERE revoked_at IS NULL AND grace IS NOT NULL"
 
 

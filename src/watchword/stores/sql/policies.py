@@ -27,7 +27,7 @@ from watchword.domain.declared_entities import Entity, plan_declaration
 from watchword.domain.errors import Fault, Reason
 from watchword.domain.events import Action, Detail, Event
 from watchword.domain.filters import SEARCH_SECONDS
-from watchword.domain.names import name_of
+from watchword.domain.names import SYSTEM_ACTOR, name_of
 from watchword.domain.policies import (
     ChangeKind,
     Policy,
@@ -299,8 +299,12 @@ class SqlActors(SqlPart):
         now = await check_precondition(tx, precondition, exclusive=[actor_lock(actor)])
         if await tx.fetchval("SELECT deleted_at FROM service_accounts WHERE urn = $1", actor) is not None:
             raise Fault(Reason.NOT_EDITABLE, "The service account was deleted. Create a new one.")
-        before = await tx.fetchval("SELECT status FROM actors WHERE urn = $1", actor)
-        if (before or ActorStatus.ACTIVE.value) == status.value:
+        row = await tx.fetchrow("SELECT status, changed_by FROM actors WHERE urn = $1", actor)
+        before, by = row or (ActorStatus.ACTIVE.value, None)
+        if before == status.value:
+            if status is ActorStatus.SUSPENDED and by == SYSTEM_ACTOR:
+                # An import suspended it, and must not resume it any more.
+                await put_status(tx, precondition, actor, status, now)
             return
         await put_status(tx, precondition, actor, status, now)
         if status is ActorStatus.SUSPENDED:
