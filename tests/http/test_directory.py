@@ -74,13 +74,13 @@ def test_caller_sees_its_own_profile_and_groups_without_any_privilege(service: S
 @pytest.mark.parametrize("privilege", ["MANAGE_POLICIES", MANAGE_ALL])
 def test_caller_who_may_list_actors_sees_others(service: Server, actor: str, privilege: str) -> None:
     service.grant(actor, privileges=(privilege,))
-    query = f'{{ corpUser(urn: "{BOB}") {{ status info {{ active email }} {GROUPS} {{ total }} }} }}'
+    query = f'{{ corpUser(urn: "{BOB}") {{ exists status info {{ active email }} {GROUPS} {{ total }} }} }}'
     assert service.ask(query, actor=actor)["corpUser"] == {
-        "status": "SUSPENDED", "info": {"active": False, "email": None}, "relationships": {"total": 1},
+        "exists": True, "status": "SUSPENDED", "info": {"active": False, "email": None}, "relationships": {"total": 1},
     }  # fmt: skip
-    unknown = '{ corpUser(urn: "urn:li:corpuser:nobody") { status info { active displayName } } }'
+    unknown = '{ corpUser(urn: "urn:li:corpuser:nobody") { exists status info { active displayName } } }'
     assert service.ask(unknown, actor=actor)["corpUser"] == {
-        "status": "ACTIVE", "info": {"active": True, "displayName": None},
+        "exists": False, "status": "ACTIVE", "info": {"active": True, "displayName": None},
     }  # fmt: skip
 
 

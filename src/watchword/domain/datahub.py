@@ -6,7 +6,7 @@ for its name. What has no meaning here is left out and reported, never guessed.
 
 import json
 import unicodedata
-from collections.abc import AsyncIterator, Collection, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -229,20 +229,12 @@ def _texts(value: object) -> list[str]:
     return [one for one in value if isinstance(one, str)] if isinstance(value, list) else []
 
 
-def _is_actor(urn: str) -> bool:
+def _passes(check: Callable[[str, str], str], value: object) -> bool:
+    """Whether it is a text that passes this check."""
     try:
-        check_actor(urn, "urn")
+        return isinstance(value, str) and bool(check(value, "value"))
     except Fault:
         return False
-    return True
-
-
-def _is_group(urn: str) -> bool:
-    try:
-        check_group(urn, "urn")
-    except Fault:
-        return False
-    return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,14 +265,14 @@ class ImportedPerson:
 def read_person(urn: str, aspects: Mapping[str, Mapping[str, Any]]) -> ImportedPerson:
     if USER_KEY not in aspects:
         raise LeftOut(f"it has no row {USER_KEY}: DataHub does not accept its tokens")
-    if not _is_actor(urn):
+    if not _passes(check_actor, urn):
         raise LeftOut("its urn is reserved or not valid here")
     status, removed = (aspects.get(name, {}) for name in ("corpUserStatus", "status"))
     said = [status["status"] == "SUSPENDED"] if status.get("status") in ("SUSPENDED", "ACTIVE") else []
     said += [removed["removed"] is not False] if "removed" in removed else []
     info, edited = (aspects.get(name, {}) for name in ("corpUserInfo", "corpUserEditableInfo"))
     names = [name for source in (edited, info) for name in (source.get("displayName"), source.get("fullName")) if name]
-    emails = [email for email in (edited.get("email"), info.get("email")) if _is_email(email)]
+    emails = [email for email in (edited.get("email"), info.get("email")) if _passes(check_email, email)]
     groups = _texts(aspects.get("groupMembership", {}).get("groups"))
     groups += _texts(aspects.get("nativeGroupMembership", {}).get("nativeGroups"))
     return ImportedPerson(
@@ -293,13 +285,6 @@ def read_person(urn: str, aspects: Mapping[str, Mapping[str, Any]]) -> ImportedP
     )
 
 
-def _is_email(value: object) -> bool:
-    try:
-        return isinstance(value, str) and bool(check_email(value))
-    except Fault:
-        return False
-
-
 class ImportedGroup(NamedTuple):
     urn: str
     name: str
@@ -307,7 +292,7 @@ class ImportedGroup(NamedTuple):
 
 
 def read_group(urn: str, aspects: Mapping[str, Mapping[str, Any]]) -> ImportedGroup:
-    if not _is_group(urn):
+    if not _passes(check_group, urn):
         raise LeftOut("its urn is not valid here")
     if aspects.get("status", {}).get("removed") is True:
         raise LeftOut("it was removed in DataHub")
@@ -351,7 +336,7 @@ def read_token(token_id: str, info: Mapping[str, Any], rules: TokenRules) -> Tok
     token itself does not correct it at the first use, because a service account is one by its urn here.
     """
     actor, end = info.get("actorUrn"), info.get("expiresAt")
-    if not isinstance(actor, str) or not _is_actor(actor):
+    if not isinstance(actor, str) or not _passes(check_actor, actor):
         raise LeftOut("its actor is reserved, or its urn is not valid here")
     if actor not in rules.actors:
         raise LeftOut(NO_ACTOR)
@@ -372,7 +357,7 @@ def read_token(token_id: str, info: Mapping[str, Any], rules: TokenRules) -> Tok
         name=name_from(info.get("name"), _NO_NAME),
         description=description_from(info.get("description")),
         actor_urn=actor,
-        owner_urn=owner if isinstance(owner, str) and _is_urn(owner) else actor,
+        owner_urn=owner if isinstance(owner, str) and _passes(check_urn, owner) else actor,
         created_at=made if _is_time(made) else rules.now,
         expires_at=end,
     )
@@ -380,13 +365,6 @@ def read_token(token_id: str, info: Mapping[str, Any], rules: TokenRules) -> Tok
 
 def _is_time(value: object) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_MILLIS
-
-
-def _is_urn(value: str) -> bool:
-    try:
-        return bool(check_urn(value, "urn"))
-    except Fault:
-        return False
 
 
 def read_policy(urn: str, info: Mapping[str, Any], other_groups: Collection[str]) -> tuple[Policy, list[str]]:
@@ -402,8 +380,8 @@ def read_policy(urn: str, info: Mapping[str, Any], other_groups: Collection[str]
     words = _texts(info.get("privileges"))
     users, groups = frozenset(_texts(actors.get("users"))), frozenset(_texts(actors.get("groups")))
     known_users, known_groups = (
-        frozenset(filter(_is_actor, users)),
-        frozenset(filter(_is_group, groups - frozenset(other_groups))),
+        frozenset(user for user in users if _passes(check_actor, user)),
+        frozenset(group for group in groups - frozenset(other_groups) if _passes(check_group, group)),
     )
     lost = _listed("privileges", (word for word in words if word not in Privilege.__members__))
     lost += _listed("roles", _texts(actors.get("roles")))

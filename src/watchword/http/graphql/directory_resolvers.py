@@ -20,10 +20,11 @@ Shown = ShownActor | str | None
 
 
 async def corp_user(_: Any, info: Info, urn: str) -> Json:
-    check_actor(urn, "urn")
-    await info.context.services.core.policies.authorize_see(info.context.caller, urn)
+    policies, caller = info.context.services.core.policies, info.context.caller
+    await policies.authorize_see(caller, check_actor(urn, "urn"))
+    known = await policies.find_actor(caller, urn) is not None
     shown = await info.context.users([urn])
-    return user_json(urn, shown.get(urn))
+    return user_json(urn, shown.get(urn)) | {"exists": known}
 
 
 async def corp_group(_: Any, info: Info, urn: str) -> Json:
