@@ -28,9 +28,9 @@ class Keycloak:
     def __init__(self, folder: Path, url: str, password: str) -> None:
         self.url = url
         self._folder = folder
-        self._environment = environment(
-            install(DATABASE) / "bin", HOME=str(folder), KC_CLI_PASSWORD=password, JAVA_OPTS="-XX:TieredStopAtLevel=1"
-        )
+        # Java does not read HOME. There kcadm.sh keeps which server it is signed in to.
+        options = f"-XX:TieredStopAtLevel=1 -Duser.home={folder}"
+        self._environment = environment(install(DATABASE) / "bin", KC_CLI_PASSWORD=password, JAVA_OPTS=options)
 
     def set_up(self, watchword: str) -> dict[str, str]:
         """Run the page's commands, for a Watchword at this address; returns the settings that the page gives it."""

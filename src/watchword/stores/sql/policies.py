@@ -302,7 +302,7 @@ class SqlActors(SqlPart):
         row = await tx.fetchrow("SELECT status, changed_by FROM actors WHERE urn = $1", actor)
         before, by = row or (ActorStatus.ACTIVE.value, None)
         if before == status.value:
-            if status is ActorStatus.SUSPENDED and by == SYSTEM_ACTOR:
+            if status is ActorStatus.SUSPENDED and by == SYSTEM_ACTOR != precondition.actor:
                 # An import suspended it, and must not resume it any more.
                 await put_status(tx, precondition, actor, status, now)
             return
