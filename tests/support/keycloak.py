@@ -30,7 +30,7 @@ class Keycloak:
         self._folder = folder
         # Java does not read HOME. There kcadm.sh keeps which server it is signed in to.
         options = f"-XX:TieredStopAtLevel=1 -Duser.home={folder}"
-        self._environment = environment(install(DATABASE) / "bin", KC_CLI_PASSWORD=password, JAVA_OPTS=options)
+        self._environment = environment(install(DATABASE) / "bin", KC_CLI_PASSWORD=password, KC_OPTS=options)
 
     def set_up(self, watchword: str) -> dict[str, str]:
         """Run the page's commands, for a Watchword at this address; returns the settings that the page gives it."""
