@@ -239,8 +239,8 @@ def _passes(check: Callable[[str, str], str], value: object) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ImportedPerson:
-    """A person or service account. `suspended` is None where DataHub has no row about it: that suspends nobody and
-    resumes nobody.
+    """A person or service account. `suspended` is None where DataHub has no row about it: that changes
+    nothing.
     """
 
     urn: str

@@ -18,7 +18,7 @@ _Q_ZERO = re.compile(r"q\s*=\s*0(\.0*)?")
 
 async def compressed(request: Request, response: Response) -> Response:
     """The response compressed, if it is large enough and the client accepts it. Never call this for a response with a
-    secret next to text that somebody else may choose.
+    secret next to text that another person may choose.
     """
     status, headers, body = response
     if len(body) < MIN_BYTES or not accepts_gzip(request.header("accept-encoding")):

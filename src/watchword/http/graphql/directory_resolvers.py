@@ -103,7 +103,7 @@ async def _groups_of(urn: str, info: Info, input: Json) -> Json:
 
 
 async def _members_of(group: Group, info: Info, input: Json) -> Json:
-    """The members of a group. They are read only if the document selects them, or if nobody counted them."""
+    """The members of a group. They are read only if the document selects them, or if their number is not known."""
     types, page = input["types"], page_of(input)
     if input["direction"] != "INCOMING" or _type(group, types) is None:
         return _nothing(page)
