@@ -62,15 +62,26 @@ TABLES = (
     Table(
         "operations",
         "number, home, index_name, state, plan, work, asked_by, asked_at, started_at, changed_at, finished_at, "
-        "cancel_asked_at, cancel_asked_by, fence, held_until",
+        "cancel_asked_at, cancel_asked_by, fence, held_until, not_before",
         "number",
     ),
+    Table("retention_rules", "series, rule, set_name, changed_at, changed_by", "series"),
+    Table("retention_holds", "series, reason, set_by, set_at, by_rule", "series"),
+    Table(
+        "retention_runs",
+        "number, home, series, due_at, state, rule, plan, asked_by, made_at, operation, approved_by, approved_at, "
+        "error",
+        "number",
+    ),
+    Table("series_sizes", "home, series, day, rows, bytes", "home, series, day"),
 )
-NUMBERED = {"events": "seq", "operations": "number"}
+NUMBERED = {"events": "seq", "operations": "number", "retention_runs": "number"}
 """Tables whose numbers are never used again, even after their rows were deleted."""
 
 
-_LOCKED = ", ".join([*(table.name for table in TABLES), "sessions", "devices", "token_totals", "probes"])
+_LOCKED = ", ".join(
+    [*(table.name for table in TABLES), "sessions", "devices", "token_totals", "probes", "retention_leases"]
+)
 
 
 _TOTALS = """
@@ -80,10 +91,10 @@ UNION ALL SELECT 'owner', owner_urn{slot}, count(*) FROM tokens WHERE revoked_at
 POSTGRES_TOTALS = _TOTALS.format(slot=", 0")
 
 
-_SQLITE_NUMBERS = "SELECT name, seq FROM sqlite_sequence WHERE name IN ('events', 'operations')"
+_SQLITE_NUMBERS = "SELECT name, seq FROM sqlite_sequence WHERE name IN ('events', 'operations', 'retention_runs')"
 _POSTGRES_NUMBERS = """
 SELECT name, coalesce(pg_sequence_last_value(pg_get_serial_sequence(name, key)::regclass), 0)
-FROM (VALUES ('events', 'seq'), ('operations', 'number')) AS numbered (name, key)"""
+FROM (VALUES ('events', 'seq'), ('operations', 'number'), ('retention_runs', 'number')) AS numbered (name, key)"""
 
 
 class Target(Protocol):

@@ -1,0 +1,351 @@
+"""Retention rules: which rows of a time series may go, when, and how many at once.
+
+A series is the rows of one aspect. Every rule comes down to one moment, `until`, which is fixed when a run is planned
+and never later than then minus `keep`. Time only makes rows older, so no step of a run, however late, removes a row
+that is younger than `keep`.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime, timedelta
+from datetime import time as time_of_day
+from enum import Enum
+from typing import Any, NamedTuple, Self
+from zoneinfo import ZoneInfo
+
+from cronsim import CronSim, CronSimError
+
+from watchword.domain.errors import invalid
+from watchword.domain.indices import Aspect, parse_aspect
+from watchword.domain.lifetimes import DAY, parse_iso
+from watchword.domain.operations import Plan
+
+EVERY_SERIES = "*"
+FIELDS = (
+    "series", "keep", "removeAfter", "maxSize", "maxRows", "keepLast", "schedule", "timeZone", "window", "atMost",
+    "mode", "hold",
+)  # fmt: skip
+DEFAULT_SCHEDULE = "0 1 * * *"
+DEFAULT_AT_MOST = 50.0
+MAX_KEEP_LAST = 100
+MAX_ROWS = 10**15
+LONGEST = 36_500 * DAY
+MAX_REASON = 500
+MAX_SCHEDULE = 200
+_UNITS = {"kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
+_SIZE = re.compile(r"([1-9]\d{0,11})\s?(kB|MB|GB|TB)", re.ASCII)
+_SHARE = re.compile(r"(\d{1,3}(?:\.\d{1,3})?)%", re.ASCII)
+_WINDOW = re.compile(r"([01]\d|2[0-3]):([0-5]\d)-([01]\d|2[0-3]):([0-5]\d)", re.ASCII)
+_LOOK_BACK = tuple(days * DAY for days in (2, 40, 400, 3_000))
+"""How far back the last moment of a schedule is looked for: a schedule of every minute is found near, that of every
+29th of February far away.
+"""
+
+
+class Mode(Enum):
+    REPORT = "REPORT"  # plan and record, remove nothing
+    ENFORCE = "ENFORCE"
+
+
+class Window(NamedTuple):
+    """A part of the day in which runs may work: from `opens`, up to `closes`, which may be on the next day."""
+
+    opens: time_of_day
+    closes: time_of_day
+
+    def __str__(self) -> str:
+        return f"{self.opens:%H:%M}-{self.closes:%H:%M}"
+
+    def is_open(self, now: int, zone: ZoneInfo) -> bool:
+        at = _local(now, zone).time()
+        if self.opens < self.closes:
+            return self.opens <= at < self.closes
+        return at >= self.opens or at < self.closes
+
+    def next_opening(self, now: int, zone: ZoneInfo) -> int:
+        """The first moment from now on at which it is open."""
+        if self.is_open(now, zone):
+            return now
+        today = _local(now, zone).date()
+        for days in range(3):
+            moment = datetime.combine(today + timedelta(days=days), self.opens, zone)
+            if (at := _millis(moment)) > now:
+                return at
+        raise AssertionError(self)
+
+
+@dataclass(frozen=True, slots=True)
+class RetentionRule:
+    """What is kept of a series. Durations are milliseconds, sizes bytes."""
+
+    series: str  # `entity.aspect`, or `*` for every series without a rule of its own
+    keep: int
+    remove_after: int | None = None
+    max_size: int | None = None
+    max_rows: int | None = None
+    keep_last: int | None = None
+    schedule: str = DEFAULT_SCHEDULE
+    time_zone: str = "UTC"
+    window: Window | None = None
+    at_most: float = DEFAULT_AT_MOST  # percent of the rows
+    mode: Mode = Mode.REPORT
+    hold: str | None = None
+
+    @property
+    def key(self) -> str:
+        return self.series.lower()
+
+    @property
+    def aspect(self) -> Aspect | None:
+        return None if self.series == EVERY_SERIES else parse_aspect(self.series)
+
+    @property
+    def zone(self) -> ZoneInfo:
+        return ZoneInfo(self.time_zone)
+
+    @property
+    def age(self) -> int | None:
+        """Rows that are older go. None: only `maxSize` and `maxRows` remove rows."""
+        if self.remove_after is None and self.max_size is None and self.max_rows is None:
+            return self.keep
+        return self.remove_after
+
+    def last_due(self, after: int, now: int) -> int | None:
+        """The last moment of the schedule after one moment and up to another. However many were missed, one is due."""
+        for span in _LOOK_BACK:
+            begin = max(after, now - span)
+            last = None
+            for moment in self._moments(begin):
+                if moment > now:
+                    break
+                last = moment
+            if last is not None or begin == after:
+                return last
+        return None
+
+    def next_due(self, now: int) -> int:
+        return next(self._moments(now))
+
+    def _moments(self, after: int) -> Iterator[int]:
+        """Debian cron's rules at the change to and from summer time: what falls into a skipped hour happens right after
+        it, what falls into a repeated hour happens once.
+        """
+        found = map(_millis, CronSim(self.schedule, _local(after, self.zone)))
+        # In the second of two equal hours the library begins with moments of the first.
+        return (moment for moment in found if moment > after)
+
+    def packed(self) -> dict[str, Any]:
+        """Plain values, for the store."""
+        window = None if self.window is None else str(self.window)
+        return asdict(self) | {"window": window, "mode": self.mode.value}
+
+    @classmethod
+    def unpacked(cls, content: dict[str, Any]) -> Self:
+        window = content["window"]
+        return cls(
+            **content | {"window": None if window is None else _window(window, "window"), "mode": Mode(content["mode"])}
+        )
+
+
+class RunState(Enum):
+    REPORTED = "REPORTED"  # the rule reports only
+    NOTHING_TO_REMOVE = "NOTHING_TO_REMOVE"
+    HELD = "HELD"  # a hold was on the series
+    WAITING = "WAITING"  # for a person's approval: it would remove more than the rule's `atMost`
+    SUPERSEDED = "SUPERSEDED"  # a later run was planned while this one waited
+    STARTED = "STARTED"  # its operation has the rest of the story
+    FAILED = "FAILED"  # it could not be planned
+
+
+@dataclass(frozen=True, slots=True)
+class RetentionRun:
+    """One run of a rule on one series, at one moment of its schedule or when a person asked."""
+
+    number: int
+    home: str  # that of `Plan`
+    series: str  # in lower case, as the key of a rule
+    due_at: int
+    state: RunState
+    rule: RetentionRule
+    plan: Plan | None
+    asked_by: str
+    made_at: int
+    operation: int | None = None
+    approved_by: str | None = None
+    approved_at: int | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Nothing of the series is removed, by rule or by hand, while it lasts."""
+
+    series: str  # in lower case, or `*`
+    reason: str
+    set_by: str
+    set_at: int
+    by_rule: bool = False  # declared by a rule, and released with it
+
+
+@dataclass(frozen=True, slots=True)
+class SizeOfDay:
+    """How large a series was on a day, counted in days since 1970 in UTC."""
+
+    series: str
+    day: int
+    rows: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRule:
+    rule: RetentionRule
+    set_name: str | None  # the policy set that declares it
+    changed_at: int  # a schedule counts from here on: no moment before it is due
+    changed_by: str
+
+
+@dataclass(frozen=True, slots=True)
+class RetentionState:
+    """All that decides what is removed."""
+
+    rules: tuple[StoredRule, ...] = ()
+    holds: tuple[Hold, ...] = field(default=())
+
+    def rule_of(self, aspect: Aspect) -> StoredRule | None:
+        """The rule of the series, or else that of every series."""
+        found = {one.rule.key: one for one in self.rules}
+        return found.get(series_key(aspect)) or found.get(EVERY_SERIES)
+
+    def hold_of(self, aspect: Aspect) -> Hold | None:
+        found = {one.series: one for one in self.holds}
+        return found.get(series_key(aspect)) or found.get(EVERY_SERIES)
+
+
+def series_key(aspect: Aspect) -> str:
+    return str(aspect).lower()
+
+
+def check_series(value: object, where: str = "series") -> str:
+    """`entity.aspect` or `*`, in the given spelling."""
+    if value == EVERY_SERIES:
+        return EVERY_SERIES
+    try:
+        return str(parse_aspect(value if isinstance(value, str) else ""))
+    except ValueError:
+        raise invalid(
+            where, f"{where} must be entity.aspect, such as dataset.datasetUsageStatistics, or * for every series."
+        ) from None
+
+
+def check_hold_reason(value: object, where: str = "reason") -> str:
+    if not isinstance(value, str) or not value.strip() or len(value) > MAX_REASON or not value.isprintable():
+        raise invalid(where, f"{where} must be printable text of 1 to {MAX_REASON} characters on one line.")
+    return value
+
+
+def parse_rule(asked: Mapping[str, Any], where: str = "") -> RetentionRule:
+    """From plain values under the names in FIELDS. A fault names the field, after the prefix `where`."""
+    for name in asked:
+        if name not in FIELDS:
+            raise invalid(where + name[:80], f"There is no field {name[:80]!r}; there are: {', '.join(FIELDS)}.")
+    given = {name: value for name, value in asked.items() if value is not None}
+    for needed in ("series", "keep"):
+        if needed not in given:
+            raise invalid(where + needed, f"{where}{needed} must be given.")
+    series = check_series(given["series"], where + "series")
+    keep = _duration(given["keep"], where + "keep", 0)
+    remove_after = given.get("removeAfter")
+    if remove_after is not None:
+        remove_after = _duration(remove_after, where + "removeAfter", keep)
+    mode = _mode(given.get("mode", Mode.REPORT.value), where + "mode")
+    window, hold = given.get("window"), given.get("hold")
+    rule = RetentionRule(
+        series=series,
+        keep=keep,
+        remove_after=remove_after,
+        max_size=_size(given["maxSize"], where + "maxSize") if "maxSize" in given else None,
+        max_rows=_number(given["maxRows"], where + "maxRows", MAX_ROWS) if "maxRows" in given else None,
+        keep_last=_number(given["keepLast"], where + "keepLast", MAX_KEEP_LAST) if "keepLast" in given else None,
+        schedule=_schedule(given.get("schedule", DEFAULT_SCHEDULE), where + "schedule"),
+        time_zone=_zone(given.get("timeZone", "UTC"), where + "timeZone"),
+        window=None if window is None else _window(window, where + "window"),
+        at_most=_share(given["atMost"], where + "atMost") if "atMost" in given else DEFAULT_AT_MOST,
+        mode=mode,
+        hold=None if hold is None else check_hold_reason(hold, where + "hold"),
+    )
+    # A schedule without any moment, such as the 30th of February.
+    if next(rule._moments(0), None) is None:  # noqa: SLF001
+        raise invalid(where + "schedule", f"{where}schedule has no moment in the years to come.")
+    return rule
+
+
+def _duration(value: object, where: str, least: int) -> int:
+    length = parse_iso(value if isinstance(value, str) else "", where)
+    if not least <= length <= LONGEST:
+        raise invalid(where, f"{where} must be at least keep, and at most P36500D.")
+    return length
+
+
+def _size(value: object, where: str) -> int:
+    match = _SIZE.fullmatch(value) if isinstance(value, str) else None
+    if match is None:
+        raise invalid(where, f"{where} must be a size such as 500MB; the units are {', '.join(_UNITS)}.")
+    return int(match[1]) * _UNITS[match[2]]
+
+
+def _number(value: object, where: str, most: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
+        raise invalid(where, f"{where} must be a whole number from 1 to {most:,}.")
+    return value
+
+
+def _share(value: object, where: str) -> float:
+    match = _SHARE.fullmatch(value) if isinstance(value, str) else None
+    if match is None or float(match[1]) > 100:
+        raise invalid(where, f"{where} must be a share of the rows from 0% to 100%, such as 20%.")
+    return float(match[1])
+
+
+def _mode(value: object, where: str) -> Mode:
+    try:
+        return Mode(value.upper() if isinstance(value, str) else value)
+    except ValueError:
+        raise invalid(where, f"{where} must be report or enforce.") from None
+
+
+def _window(value: object, where: str) -> Window:
+    match = _WINDOW.fullmatch(value) if isinstance(value, str) else None
+    if match is None or match[1] + match[2] == match[3] + match[4]:
+        raise invalid(where, f"{where} must be two different times of day, such as 22:00-06:00.")
+    opens, closes = (time_of_day(int(match[n]), int(match[n + 1])) for n in (1, 3))
+    return Window(opens, closes)
+
+
+def _zone(value: object, where: str) -> str:
+    try:
+        return ZoneInfo(value if isinstance(value, str) else "").key
+    except (OSError, ValueError, KeyError):
+        raise invalid(where, f"{where} must be a time zone such as UTC or Europe/Berlin.") from None
+
+
+def _schedule(value: object, where: str) -> str:
+    if isinstance(value, str) and len(value) <= MAX_SCHEDULE and len(value.split()) == 5:
+        try:
+            CronSim(value, datetime(2000, 1, 1, tzinfo=UTC))
+        except CronSimError as error:
+            problem = f": {error}"
+        else:
+            return " ".join(value.split())
+    else:
+        problem = ""
+    raise invalid(where, f"{where} must be five fields of cron, such as 0 1 * * *{problem}.")
+
+
+def _local(millis: int, zone: ZoneInfo) -> datetime:
+    return datetime.fromtimestamp(millis / 1_000, zone)
+
+
+def _millis(moment: datetime) -> int:
+    return int(moment.timestamp() * 1_000)
