@@ -1,6 +1,7 @@
 """Truncation requests, index names and the choice of strategy."""
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,7 +10,8 @@ from hypothesis import strategies as st
 
 from watchword.domain.errors import Fault
 from watchword.domain.indices import Aspect, Histogram, IndexNames, RowCount, check_spans, check_word
-from watchword.domain.operations import Operation, State, Strategy, Work, parse_truncation
+from watchword.domain.operations import EngineTask, Operation, Plan, State, Strategy, Work, parse_truncation
+from watchword.domain.tasks import Counters, TaskId
 
 NOW = 1_790_000_000_000
 ASKED = {"entityType": "dataset", "aspect": "operation", "endTimeMillis": NOW - 1}
@@ -170,6 +172,50 @@ def test_force_decides_the_strategy(force: str, strategy: str) -> None:
     truncation = parse_truncation(ASKED | {f"force{force}": True}, NOW)
     for old in (0, 10):
         assert truncation.plan(Aspect("a", "b"), "i", RowCount(10, old, 0), can_copy=True).strategy.value == strategy
+
+
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [
+        ({"keep_last": 3}, "keepLast is set, so rows are deleted"),
+        ({"may_copy": False}, "the rule has a window and a copy cannot pause, so rows are deleted"),
+    ],
+    ids=str,
+)
+def test_rule_that_cannot_copy_deletes_and_says_so(changed: dict[str, Any], reason: str) -> None:
+    truncation = replace(parse_truncation(ASKED, NOW), **changed)
+    plan = truncation.plan(Aspect("a", "b"), "i", RowCount(10, 9, 0), can_copy=True)
+    assert (plan.strategy, plan.reason) == (Strategy.DELETE_BY_QUERY, reason)
+    assert plan.keep_last == changed.get("keep_last")
+    assert Plan.unpacked(plan.packed()) == plan
+
+
+def test_plan_stored_without_keep_last_can_be_read() -> None:
+    plan = parse_truncation(ASKED, NOW).plan(Aspect("a", "b"), "i", RowCount(10, 4, 0), can_copy=True)
+    stored = plan.packed()
+    del stored["keep_last"]
+    assert Plan.unpacked(stored) == plan
+
+
+def test_callers_cannot_ask_for_keep_last() -> None:
+    with pytest.raises(Fault) as refused:
+        parse_truncation(ASKED | {"keepLast": 1}, NOW)
+    assert refused.value.details == {"field": "keepLast"}
+
+
+def test_finished_tasks_are_folded_into_their_sum() -> None:
+    tasks = [
+        EngineTask(TaskId("n", n), "delete", Counters(deleted=n, batches=1), completed=n < 4) for n in (1, 2, 3, 4)
+    ]
+    work = Work(tasks=tuple(tasks), after="urn:a")
+    folded = Work.unpacked(replace(work, tasks=work.folded()).packed())
+    assert folded.after == "urn:a"
+    assert folded.tasks == (
+        EngineTask(TaskId("n", 3), "delete", Counters(deleted=6, batches=3), completed=True),
+        tasks[3],
+    )
+    assert folded.counters == work.counters
+    assert Work(tasks=tuple(tasks[3:])).folded() == (tasks[3],)
 
 
 def operation(state: State = State.RUNNING, *, finished_at: int | None = None, **work: Any) -> Operation:

@@ -98,6 +98,18 @@ class EngineHarness:
             time.sleep(0.01)
         return status
 
+    def deleted(self, index: str, cutoff: int, keep_last: int) -> int:
+        """Delete page after page; returns the number of deleted rows."""
+        rows, after = 0, None
+        while True:
+            page = self.run(self.engine.deletion_page(index, cutoff, keep_last, after))
+            if page.rows is not None:
+                task = self.run(self.engine.start_delete(index, cutoff, QUICK, page))
+                rows += self.ended(task).counters.deleted
+            if page.after is None:
+                return rows
+            after = page.after
+
     def rows(self, name: str) -> Rows:
         return self.place.rows(name)
 

@@ -5,6 +5,10 @@ Rules for every implementation:
 - Every argument names one concrete index, except one called `name`, which may be an alias. No call touches another
   index.
 - A row is old when its `timestampMillis` is a number and at most `until`. All other rows stay.
+- With `keep_last` N, 1 to MAX_KEEP_LAST, the last rows of each urn stay too. The limit of an urn is the Nth newest time
+  among its rows. Its old rows before the limit go; rows at the limit or after it stay, so at least N stay, and more
+  where several have the time of the limit. All rows of an urn with fewer than N stay. Rows without a time are not
+  counted. A row without `urn` belongs to no urn and goes when it is old. A number in `urn` counts as its text.
 - Tasks run in the engine, not in the caller: they continue when the caller dies, and their ids stay valid. A call that
   starts one returns as soon as the task has an id.
 - Every call may be repeated: what exists already, or is gone already, is no error unless the call says so.
@@ -13,7 +17,7 @@ Rules for every implementation:
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from watchword.domain.indices import Histogram, IndexSize, Resolved, Row, RowCount
 from watchword.domain.tasks import TaskId, TaskStatus
@@ -22,6 +26,8 @@ Checkpoints = tuple[int, ...]  # one sequence number per shard: every write up t
 
 DEFAULT_BATCH = 1_000
 UNTHROTTLED = -1.0
+MAX_KEEP_LAST = 100
+"""The most rows that clusters rank within a group, by default (`index.max_inner_result_window`)."""
 
 
 class Pace(NamedTuple):
@@ -30,6 +36,13 @@ class Pace(NamedTuple):
     tag: str
     batch: int = DEFAULT_BATCH
     rate: float = UNTHROTTLED
+
+
+class DeletionPage(NamedTuple):
+    """The rows of some urns that a deletion with `keep_last` deletes, and where the next page begins."""
+
+    rows: Any  # for the `start_delete` of the engine that made the page; None where no row goes
+    after: str | None = None  # the last urn of this page; None where it is the last page
 
 
 class Engine(Protocol):
@@ -42,14 +55,27 @@ class Engine(Protocol):
     async def sizes(self, head: str, ending: str) -> tuple[IndexSize, ...]:
         """The indices whose name, or alias, begins and ends so, sorted by name."""
 
-    async def count(self, index: str, until: int) -> RowCount:
-        """Includes every write that was acknowledged before."""
+    async def count(self, index: str, until: int, keep_last: int | None = None) -> RowCount:
+        """Includes every write that was acknowledged before. `old` counts the rows that would go."""
+
+    async def moment(self, index: str, rows: int, latest: int) -> int | None:
+        """The first millisecond up to which the index has at least so many rows, but at most `latest`. None where no
+        row has a time up to `latest`. `rows` is at least 1.
+        """
 
     async def histogram(self, index: str, spans: int) -> Histogram:
         """Rows by time, in at most this many spans."""
 
-    async def start_delete(self, index: str, until: int, pace: Pace) -> TaskId:
-        """Delete old rows. Rows that change meanwhile are skipped and counted as version conflicts."""
+    async def deletion_page(self, index: str, until: int, keep_last: int, after: str | None) -> DeletionPage:
+        """The page after this urn; the first where it is None. INDEX_REFUSED where the index cannot be searched by urn.
+
+        Rows that are written later can only move a limit to a later time, so the page protects enough.
+        """
+
+    async def start_delete(self, index: str, until: int, pace: Pace, page: DeletionPage | None = None) -> TaskId:
+        """Delete old rows: all of them, or those of a page. Rows that change meanwhile are skipped and counted as
+        version conflicts.
+        """
 
     async def task(self, task: TaskId) -> TaskStatus | None:
         """None where the engine knows no such task, or one of another kind."""

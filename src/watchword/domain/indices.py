@@ -12,6 +12,8 @@ from watchword.domain.errors import invalid
 ENDING = "aspect_v1"
 TIME = "timestampMillis"
 """The field by which a row is old. Rows without it, or with something other than a number in it, stay."""
+URN = "urn"
+"""The field by which the last rows of a series are kept."""
 
 _WORD = re.compile(r"[A-Za-z0-9]{1,80}", re.ASCII)
 _PREFIX = re.compile(r"[a-z0-9][a-z0-9-]{0,39}", re.ASCII)

@@ -8,7 +8,7 @@ An instance holds the lease of the operation it works on. Each lease has a highe
 store rejects writes with an older fence.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from enum import Enum
 from typing import Any, NamedTuple, Self
@@ -77,6 +77,7 @@ class Plan:
     batch_size: int
     timeout_seconds: int | None = None
     home: str = ""  # the node of the embedded index, or '' for the search index that all instances share
+    keep_last: int | None = None  # rows of each urn that stay, 1 to MAX_KEEP_LAST
 
     @property
     def share(self) -> float:
@@ -116,6 +117,8 @@ class Truncation:
     timeout_seconds: int | None = None
     force_delete: bool = False
     force_copy: bool = False
+    keep_last: int | None = None  # only retention rules set it
+    may_copy: bool = True  # not for a rule with a window: a copy cannot pause
 
     def plan(self, aspect: Aspect, index: str, count: RowCount, *, can_copy: bool, home: str = "") -> Plan:
         strategy, reason = self._strategy(count, can_copy=can_copy)
@@ -131,12 +134,17 @@ class Truncation:
             batch_size=self.batch_size,
             timeout_seconds=self.timeout_seconds,
             home=home,
+            keep_last=self.keep_last,
         )
 
     def _strategy(self, count: RowCount, *, can_copy: bool) -> tuple[Strategy, str]:
         """A copy is faster where more than half of the rows are old."""
         if not can_copy:
             return Strategy.DELETE_BY_QUERY, "the embedded index always deletes in batches"
+        if self.keep_last is not None:
+            return Strategy.DELETE_BY_QUERY, "keepLast is set, so rows are deleted"
+        if not self.may_copy:
+            return Strategy.DELETE_BY_QUERY, "the rule has a window and a copy cannot pause, so rows are deleted"
         if self.force_delete:
             return Strategy.DELETE_BY_QUERY, "forceDeleteByQuery is set"
         if self.force_copy:
@@ -202,6 +210,13 @@ class EngineTask(NamedTuple):
     completed: bool = False
 
 
+def _sum(tasks: Iterable[EngineTask]) -> Counters:
+    total = Counters()
+    for task in tasks:
+        total = total.plus(task.counters)
+    return total
+
+
 @dataclass(frozen=True, slots=True)
 class PostCheck:
     rows: int  # in the index, or in the copy just before the swap
@@ -227,6 +242,7 @@ class Work:
     trash: tuple[str, ...] = ()  # indices to remove: no name leads to them any more
     ending: str | None = None  # FAILED or CANCELLED once decided, while the operation cleans up
     tasks: tuple[EngineTask, ...] = ()
+    after: str | None = None  # the last urn of the pages that are deleted; see `DeletionPage`
     rows_done: int = 0
     rows_to_do: int = 0
     phase_at: int | None = None  # since when rows_done counts
@@ -237,10 +253,7 @@ class Work:
 
     @property
     def counters(self) -> Counters:
-        total = Counters()
-        for task in self.tasks:
-            total = total.plus(task.counters)
-        return total
+        return _sum(self.tasks)
 
     @property
     def unfinished(self) -> tuple[EngineTask, ...]:
@@ -248,7 +261,16 @@ class Work:
 
     def with_status(self, task: EngineTask, status: TaskStatus) -> "Work":
         now = EngineTask(task.id, task.purpose, status.counters, status.completed)
-        return replace(self, tasks=tuple(now if one.id == task.id else one for one in self.tasks))
+        # A restarted node may give the id of a task that is over to another one.
+        changed = (now if one.id == task.id and not one.completed else one for one in self.tasks)
+        return replace(self, tasks=tuple(changed))
+
+    def folded(self) -> tuple[EngineTask, ...]:
+        """The tasks, with all that are over as one: its id is that of the last, its counters are the sums."""
+        over = [task for task in self.tasks if task.completed]
+        if not over:
+            return self.tasks
+        return (over[-1]._replace(counters=_sum(over)), *self.unfinished)
 
     def packed(self) -> dict[str, Any]:
         """Plain values, for the store."""
@@ -339,6 +361,8 @@ def event_of(operation: Operation) -> Event:
     match operation.state:
         case State.PLANNED:
             detail |= {"until": plan.until, "rows": plan.rows, "reason": plan.reason}
+            if plan.keep_last is not None:
+                detail["keepLast"] = plan.keep_last
         case State.RUNNING | State.VERIFYING | State.SWAPPING:
             detail |= {"source": work.source, "target": work.target, "attempts": work.attempts}
         case State.DONE:

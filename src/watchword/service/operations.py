@@ -111,7 +111,9 @@ class Operations:
     async def _plan(self, truncation: Truncation) -> Plan:
         aspect = self._names.written(truncation.aspect)
         index, source = await self._resolve(aspect)
-        count = RowCount(0, 0, 0) if source is None else await self._engine.count(source, truncation.until)
+        count = RowCount(0, 0, 0)
+        if source is not None:
+            count = await self._engine.count(source, truncation.until, truncation.keep_last)
         return truncation.plan(aspect, index, count, can_copy=isinstance(self._engine, ClusterEngine), home=self._home)
 
     async def _resolve(self, aspect: Aspect) -> tuple[str, str | None]:

@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, ParamSpec, TypeVar
 
-from watchword.domain.engine import UNTHROTTLED, Checkpoints, ClusterEngine, Engine, Pace
+from watchword.domain.engine import UNTHROTTLED, Checkpoints, ClusterEngine, DeletionPage, Engine, Pace
 from watchword.domain.errors import Fault, Reason
 from watchword.domain.indices import Resolved, copy_name
 from watchword.domain.operations import CancelAsked, EngineTask, LeaseLost, Operation, Plan, PostCheck, State, Work
@@ -142,6 +142,10 @@ class TruncationSteps:
     async def unblock_without_store(self) -> None:
         """The store cannot be written: do not leave writes blocked."""
 
+    def progress(self, work: Work, now: Counters) -> dict[str, int]:
+        """By the task that works now."""
+        return {"rows_done": now.done, "rows_to_do": max(now.total, now.done)}
+
     def pace(self, *, throttled: bool) -> Pace:
         return Pace(self.tag, self.plan.batch_size, self.rate if throttled else UNTHROTTLED)
 
@@ -234,11 +238,11 @@ class TruncationSteps:
         await asyncio.sleep(FIRST_PAUSE * 2**attempts)
 
     async def _save_progress(self, task: EngineTask, status: TaskStatus, *, counted: bool) -> None:
-        changes: dict[str, Any] = {"tasks": self.work.with_status(task, status).tasks}
+        work = self.work.with_status(task, status)
+        changes: dict[str, Any] = {"tasks": work.tasks}
         if counted:
             changes["phase_at"] = self.work.phase_at or self.clock() - status.run_time_nanos // 1_000_000
-            changes["rows_done"] = status.counters.done
-            changes["rows_to_do"] = max(status.counters.total, status.counters.done)
+            changes |= self.progress(work, status.counters)
         await self.lease.save(**changes)
 
 
@@ -249,22 +253,50 @@ class Deletion(TruncationSteps):
     def rows_to_do(self) -> int:
         return self.plan.rows_to_delete
 
+    def progress(self, work: Work, now: Counters) -> dict[str, int]:
+        """With `keep_last` by all tasks so far: there is one for each page."""
+        if self.plan.keep_last is None:
+            return super().progress(work, now)
+        done = work.counters.done
+        return {"rows_done": done, "rows_to_do": max(self.plan.rows_to_delete, done)}
+
     async def run(self) -> None:
         task = next(iter(self.work.unfinished), None)
         try:
-            if task is None:
+            if task is not None:
+                await self.watch(task)
+            if self.plan.keep_last is not None:
+                await self._delete_pages(self.plan.keep_last)
+            elif task is None:
                 # A task that was started but not recorded would go on unseen.
                 await self.stop_tasks()
-                pace = self.pace(throttled=True)
-                [task] = await self.start("delete", self.engine.start_delete, self.source, self.plan.until, pace)
-            await self.watch(task)
+                await self._delete()
         except TaskLost as lost:
             await self.retry(str(lost))
         else:
-            await self.lease.save(State.VERIFYING, note="counting the rows left")
+            await self.lease.save(State.VERIFYING, after=None, note="counting the rows left")
+
+    async def _delete_pages(self, keep_last: int) -> None:
+        """Page after page. The record has where the current one begins: it is deleted again after a crash, which finds
+        what is left of it.
+        """
+        await self.stop_tasks()
+        while True:
+            page = await self.ask(self.engine.deletion_page, self.source, self.plan.until, keep_last, self.work.after)
+            if page.rows is not None:
+                await self._delete(page)
+            self.check_interrupted()
+            if page.after is None:
+                return
+            await self.lease.save(after=page.after, tasks=self.work.folded())
+
+    async def _delete(self, page: DeletionPage | None = None) -> None:
+        pace = self.pace(throttled=True)
+        [task] = await self.start("delete", self.engine.start_delete, self.source, self.plan.until, pace, page)
+        await self.watch(task)
 
     async def verify(self) -> None:
-        count = await self.ask(self.engine.count, self.source, self.plan.until)
+        count = await self.ask(self.engine.count, self.source, self.plan.until, self.plan.keep_last)
         if count.old and self.work.attempts + 1 < MAX_ATTEMPTS:
             # The task skips rows that change while it runs, and rows written after its start.
             await self.retry(f"{count.old} old rows were left", State.RUNNING)

@@ -20,6 +20,7 @@ import orjson
 
 from watchword.domain.tasks import CANCELLED, Counters, TaskId, TaskStatus
 from watchword.engines.embedded.index_file import INDEX_FILE, connect, place
+from watchword.engines.embedded.last_rows import GOES, LastRows, Walk
 from watchword.sqlite_file import transaction
 
 RETENTION_MILLIS = 7 * 24 * 3_600_000
@@ -49,6 +50,11 @@ class DeletionOrder(NamedTuple):
     """The number of the last row written when the task was started. Later rows are skipped."""
     batch: int
     rate: float
+    keep_last: int | None = None
+
+    @property
+    def last_place(self) -> int:
+        return place(self.index_number, self.mark)
 
 
 @dataclass(slots=True)
@@ -143,13 +149,18 @@ class DeletionBatch(NamedTuple):
     last: bool
 
 
-def next_batch(c: apsw.Connection, order: DeletionOrder, progress: DeletionProgress, limit: int) -> DeletionBatch:
-    """The next old rows by time and place. Two queries, because SQLite answers the combined condition by reading all
-    rows of the same time again.
+def next_batch(
+    c: apsw.Connection, number: int, order: DeletionOrder, progress: DeletionProgress, limit: int
+) -> DeletionBatch:
+    """The next rows to delete by time and place. Two queries, because SQLite answers the combined condition by reading
+    all rows of the same time again.
     """
     at, after = -math.inf if progress.at_time is None else progress.at_time, progress.at_place
     select = "SELECT place, time FROM documents WHERE index_number = :index AND "
     bound = {"index": order.index_number, "at": at, "after": after, "until": order.until, "limit": limit}
+    if order.keep_last is not None:
+        select += f"{GOES} AND "
+        bound |= {"task": number, "keep_last": order.keep_last}
     found: list[Any] = c.execute(
         f"{select} time = :at AND place > :after ORDER BY place LIMIT :limit", bound
     ).fetchall()
@@ -159,8 +170,7 @@ def next_batch(c: apsw.Connection, order: DeletionOrder, progress: DeletionProgr
         found += c.execute(later, bound).fetchall()
     if found:
         after, at = found[-1]
-    mark = place(order.index_number, order.mark)
-    return DeletionBatch([one for one, _ in found if one <= mark], at, after, len(found) < limit)
+    return DeletionBatch([one for one, _ in found if one <= order.last_place], at, after, len(found) < limit)
 
 
 class DeletionWorker:
@@ -172,6 +182,7 @@ class DeletionWorker:
         self._connection = connect(path, cache_mib=CACHE_MIB, checkpoint_pages=CHECKPOINT_PAGES)
         self._clock = clock
         self._log = log
+        self._last_rows = LastRows(self._connection)
         self._batch_size = AdaptiveBatchSize()
         self._vacuum_size = AdaptiveBatchSize()
         self._last = 0
@@ -240,14 +251,19 @@ class DeletionWorker:
         if self._is_cancelled(number):
             self._end(number, CANCELLED)
             return
+        if order.keep_last is not None:
+            walk = Walk(number, order.index_number, order.last_place, order.keep_last, order.until)
+            if not self._last_rows.step(walk):
+                return
+            if progress.total is None:
+                progress.total = self._last_rows.count(walk)
         if progress.total is None:  # without rows written after the task was started
             count = "SELECT count(*) FROM documents WHERE index_number = ? AND time <= ? AND place <= ?"
-            bound = (order.index_number, order.until, place(order.index_number, order.mark))
-            progress.total = c.execute(count, bound).get
+            progress.total = c.execute(count, (order.index_number, order.until, order.last_place)).get
         began = time.monotonic()
         # A throttled task takes at most one second's rows, so that no pause is long.
         most = order.batch if order.rate < 0 else min(order.batch, max(1, int(order.rate)))
-        batch = next_batch(c, order, progress, self._batch_size.rows(most))
+        batch = next_batch(c, number, order, progress, self._batch_size.rows(most))
         with transaction(c):
             locked = time.monotonic()
             pause = self._delete(number, order, progress, batch, began)
@@ -303,6 +319,7 @@ class DeletionWorker:
 
     def _end(self, number: int, error: str | None = None) -> None:
         end(self._connection, number, self._clock(), error)
+        self._last_rows.forget(number)
 
     def _keep_house(self) -> bool:
         """Whether there was anything to do."""

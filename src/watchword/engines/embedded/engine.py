@@ -1,6 +1,7 @@
 """The embedded search engine, on one SQLite file: queries run in threads, deletions in the engine's own process."""
 
 import asyncio
+import math
 import secrets
 import threading
 import time
@@ -12,12 +13,13 @@ from typing import Any, NamedTuple, TypeVar
 import apsw
 import orjson
 
-from watchword.domain.engine import Pace
+from watchword.domain.engine import DeletionPage, Pace
 from watchword.domain.errors import Fault, Reason
 from watchword.domain.indices import TIME, Histogram, IndexSize, Resolved, Row, RowCount, Spans
 from watchword.domain.tasks import TaskId, TaskStatus
 from watchword.engines.embedded import deletions
 from watchword.engines.embedded.index_file import INDEX_FILE, connect, place, prepare
+from watchword.engines.embedded.last_rows import LastRows, Walk
 from watchword.sqlite_file import transaction
 
 T = TypeVar("T")
@@ -25,6 +27,8 @@ Query = Callable[[apsw.Connection], T]
 
 THREADS = 4
 ANSWER_SECONDS = 20.0
+WALK_SECONDS = 60.0
+"""For counts that read every row."""
 STEPS_BETWEEN_DEADLINE_CHECKS = 50_000
 MAX_ID_BYTES = 512
 _LARGEST = 2**63 - 1
@@ -32,6 +36,8 @@ _LARGEST = 2**63 - 1
 # Each end by its own query: SQLite finds both by the index, where one query would read every time.
 _ENDS = """SELECT (SELECT min(time) FROM documents WHERE index_number = :index),
 (SELECT max(time) FROM documents WHERE index_number = :index)"""
+_NTH_TIME = """SELECT time FROM documents WHERE index_number = :index AND time <= :latest
+ORDER BY time LIMIT 1 OFFSET :before"""
 _SPANS = """SELECT max(0, min(:count - 1, CAST(floor((time - :start) / :step) AS INTEGER))) AS span, count(*)
 FROM documents WHERE index_number = :index AND time IS NOT NULL GROUP BY span"""
 
@@ -76,21 +82,41 @@ class EmbeddedEngine:
 
         return await self._read(sizes)
 
-    async def count(self, index: str, until: int) -> RowCount:
+    async def count(self, index: str, until: int, keep_last: int | None = None) -> RowCount:
         def count(c: apsw.Connection) -> RowCount:
             found = _require_index(c, index)
+            if keep_last is not None:
+                return RowCount(found.rows, _count_with_limits(c, found, until, keep_last), found.bytes)
             query = "SELECT count(*) FROM documents WHERE index_number = ? AND time <= ?"
             return RowCount(found.rows, c.execute(query, (found.number, until)).get, found.bytes)
 
-        return await self._read(count)
+        return await self._read(count, ANSWER_SECONDS if keep_last is None else WALK_SECONDS)
+
+    async def moment(self, index: str, rows: int, latest: int) -> int | None:
+        def moment(c: apsw.Connection) -> int | None:
+            bound = {"index": _require_index(c, index).number, "latest": latest, "before": rows - 1}
+            at: float | None = c.execute(_NTH_TIME, bound).get
+            if at is None:
+                return None if c.execute(_NTH_TIME, bound | {"before": 0}).get is None else latest
+            return math.ceil(at)
+
+        return await self._read(moment)
 
     async def histogram(self, index: str, spans: int) -> Histogram:
         return await self._read(lambda c: _histogram(c, _require_index(c, index), spans))
 
-    async def start_delete(self, index: str, until: int, pace: Pace) -> TaskId:
+    async def deletion_page(self, index: str, until: int, keep_last: int, after: str | None) -> DeletionPage:
+        """One page for all urns: the engine's process finds their rows."""
+        return DeletionPage(keep_last)
+
+    async def start_delete(self, index: str, until: int, pace: Pace, page: DeletionPage | None = None) -> TaskId:
+        keep_last: int | None = None if page is None else page.rows
+
         def start(c: apsw.Connection) -> int:
             found = _require_index(c, index)
-            order = deletions.DeletionOrder(pace.tag, found.number, until, found.last, max(1, pace.batch), pace.rate)
+            order = deletions.DeletionOrder(
+                pace.tag, found.number, until, found.last, max(1, pace.batch), pace.rate, keep_last
+            )
             return deletions.add(c, order, self._clock())
 
         return TaskId(self.node, await self._write(start))
@@ -183,6 +209,17 @@ def put_rows(c: apsw.Connection, index: EmbeddedIndex, rows: Sequence[Row]) -> N
             (place(index.number, index.last + number), index.number, row_id, version, at, row.source),
         )
     c.execute("UPDATE indices SET last = last + ? WHERE number = ?", (len(rows), index.number))
+
+
+def _count_with_limits(c: apsw.Connection, index: EmbeddedIndex, until: int, keep_last: int) -> int:
+    """Inside one transaction, so that all steps of the walk see the same rows."""
+    limits = LastRows(c)
+    walk = Walk(0, index.number, place(index.number, index.last), keep_last, until)
+    while not limits.step(walk):
+        pass
+    rows = limits.count(walk)
+    limits.forget(walk.task)
+    return rows
 
 
 def _id(row_id: str | None, number: int) -> str:

@@ -7,13 +7,13 @@ that an index of exactly this name exists.
 import asyncio
 import uuid
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
-from watchword.domain.engine import Checkpoints, Pace
+from watchword.domain.engine import Checkpoints, DeletionPage, Pace
 from watchword.domain.errors import Fault, Reason
-from watchword.domain.indices import TIME, Histogram, IndexSize, Resolved, Row, RowCount, Spans
+from watchword.domain.indices import MAX_SPANS, TIME, URN, Histogram, IndexSize, Resolved, Row, RowCount, Spans
 from watchword.domain.secret import Secret
 from watchword.domain.tasks import CANCELLED, Counters, TaskId, TaskStatus
 from watchword.engines.opensearch import index_queries as queries
@@ -34,6 +34,7 @@ from watchword.engines.opensearch.cluster_client import (
     unavailable,
 )
 from watchword.engines.opensearch.reconcile import Reconciliation
+from watchword.engines.opensearch.urn_pages import UrnPages, check_urn
 
 AliasAction = dict[str, Any]
 
@@ -142,15 +143,50 @@ class OpenSearchEngine:
                 found[before.name] = IndexSize(before.name, before.size_bytes + int(size), before.rows + int(rows))
         return tuple(found[name] for name in sorted(found))
 
-    async def count(self, index: str, until: int) -> RowCount:
+    async def count(self, index: str, until: int, keep_last: int | None = None) -> RowCount:
+        """Five requests; with `keep_last` two more for every PAGE_URNS urns."""
         kind = await self._time_type(index)
+        pages = None if keep_last is None else await self._urn_pages(index, kind, until, keep_last)
         await queries.refresh(self._client, index)
         wanted = {"old": {"filter": queries.old(kind, until)}}
         counted = await queries.aggregate(self._client, index, queries.ALL, wanted)
         stats = await self._client.ask("GET", queries.path(index, "_stats/store"))
         with reading("a count"):
             size = stats["indices"][index]["primaries"]["store"]["size_in_bytes"]
-            return RowCount(counted["total"], int(counted["old"]["doc_count"]), int(size))
+            old = int(counted["old"]["doc_count"])
+        if pages is not None and old:
+            old = await pages.count()
+        return RowCount(counted["total"], old, int(size))
+
+    async def moment(self, index: str, rows: int, latest: int) -> int | None:
+        """At most ten requests: each round divides the time into MAX_SPANS spans and goes on with one of them."""
+        kind = await self._time_type(index)
+        await queries.refresh(self._client, index)
+        ends = {"first": {"min": {"field": TIME}}} if kind in queries.NUMBERS | queries.DATES else {}
+        found = await queries.aggregate(self._client, index, queries.old(kind, latest), ends)
+        if found["total"] < max(rows, 1):
+            return latest if found["total"] else None
+        with reading("the first time of an index"):
+            first = float(found["first"]["value"])
+        low, high = Spans.between(first, latest, 1).start - 1, latest
+        while high - low > 1:
+            low, high = await self._narrowed(index, kind, rows, low, high)
+        return high
+
+    async def _narrowed(self, index: str, kind: str | None, rows: int, low: int, high: int) -> tuple[int, int]:
+        """The span, of those between two moments, within which the number of rows is reached."""
+        axis = Spans.between(low + 1, high, MAX_SPANS)
+        ends = [*(start - 1 for start in axis.starts()[1:]), high]
+        # The first is open: it has all rows before it too.
+        parts = [queries.old(kind, ends[0]), *(queries.time_range(kind, gt=a, lte=b) for a, b in pairwise(ends))]
+        wanted = {"spans": {"filters": {"filters": parts}}}
+        found = await queries.aggregate(self._client, index, queries.old(kind, high), wanted)
+        with reading("the rows of spans"):
+            counts = [int(one["doc_count"]) for one in found["spans"]["buckets"]]
+        sums = accumulate(counts)
+        # Rows may be deleted meanwhile: then the last span.
+        number = next((number for number, total in enumerate(sums) if total >= rows), len(ends) - 1)
+        return (ends[number - 1] if number else low), ends[number]
 
     async def histogram(self, index: str, spans: int) -> Histogram:
         kind = await self._time_type(index)
@@ -171,7 +207,13 @@ class OpenSearchEngine:
             counted = [int(one["doc_count"]) for one in found["spans"]["buckets"]]
             return Histogram(found["total"], axis, tuple(counted))
 
-    async def start_delete(self, index: str, until: int, pace: Pace) -> TaskId:
+    async def deletion_page(self, index: str, until: int, keep_last: int, after: str | None) -> DeletionPage:
+        pages = await self._urn_pages(index, await self._time_type(index), until, keep_last)
+        if after is None:
+            await queries.refresh(self._client, index)
+        return await pages.page(after)
+
+    async def start_delete(self, index: str, until: int, pace: Pace, page: DeletionPage | None = None) -> TaskId:
         kind = await self._time_type(index)
         await queries.refresh(self._client, index)
         address = queries.path(
@@ -183,7 +225,8 @@ class OpenSearchEngine:
             scroll_size=_batch(pace),
             requests_per_second=_rate(pace),
         )
-        return await self._start(address, {"query": queries.old(kind, until)}, pace)
+        rows = queries.old(kind, until) if page is None else page.rows
+        return await self._start(address, {"query": rows}, pace)
 
     async def start_copy(self, source: str, target: str, until: int, pace: Pace) -> TaskId:
         kind = await self._time_type(source)
@@ -364,15 +407,22 @@ class OpenSearchEngine:
             raise refused(f"there is no index {index}")
         return found[index]
 
-    async def _time_type(self, index: str) -> str | None:
-        """The mapped type of the time field in the index of exactly this name, where it is mapped."""
-        answer = await self._client.ask("GET", queries.path(index, f"_mapping/field/{TIME}"))
+    async def _mapping(self, index: str, field: str) -> dict[str, Any]:
+        """Of a field in the index of exactly this name; empty where it is not mapped."""
+        answer = await self._client.ask("GET", queries.path(index, f"_mapping/field/{field}"))
         if index not in answer:
             raise refused(f"there is no index {index}")
         with reading("the mapping of an index"):
-            mapping = answer[index]["mappings"].get(TIME, {}).get("mapping", {}).get(TIME, {})
-            kind = mapping.get("type")
-            return None if kind is None else str(kind)
+            return dict(answer[index]["mappings"].get(field, {}).get("mapping", {}).get(field, {}))
+
+    async def _time_type(self, index: str) -> str | None:
+        """The mapped type of the time field, where it is mapped."""
+        kind = (await self._mapping(index, TIME)).get("type")
+        return None if kind is None else str(kind)
+
+    async def _urn_pages(self, index: str, kind: str | None, until: int, keep_last: int) -> UrnPages:
+        check_urn(await self._mapping(index, URN))
+        return UrnPages(self._client, index, kind, until, keep_last)
 
     async def _aliases(self, index: str) -> dict[str, Any]:
         """Of the index of exactly this name; empty where there is none."""

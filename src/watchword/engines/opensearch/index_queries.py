@@ -85,7 +85,7 @@ def checked_tag(tag: str) -> str:
 
 
 def time_range(kind: str | None, **limits: int) -> Query:
-    """Rows whose time is within these limits (lte, lt, gte), for a field of this type."""
+    """Rows whose time is within these limits (lte, lt, gte, gt), for a field of this type."""
     if kind in NUMBERS:
         return {"range": {TIME: limits}}
     if kind not in DATES:
@@ -139,7 +139,7 @@ async def aggregate(client: ClusterClient, index: str, query: Query, wanted: dic
     body = {"size": 0, "track_total_hits": True, "query": query, "aggs": wanted}
     answer = await search(client, index, body)
     with reading("a search"):
-        return {"total": int(answer["hits"]["total"]["value"]), **answer["aggregations"]}
+        return {"total": int(answer["hits"]["total"]["value"]), **answer.get("aggregations", {})}
 
 
 async def refresh(client: ClusterClient, index: str) -> None:
