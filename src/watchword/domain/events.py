@@ -100,7 +100,11 @@ class KeptEvent:
     peer: str
     request_id: str
     detail: Mapping[str, Any]
-    seq: int = 0  # its number in the store, in commit order
+    seq: int = 0  # its number in the store; a concurrent transaction with a higher number may commit first
+
+
+class CursorLost(Exception):
+    """The lease of a cursor has expired, or another reader has it: nothing was moved."""
 
 
 class EventPage(NamedTuple):

@@ -480,6 +480,25 @@ class EventStore(Protocol):
         if there is another with the same token and detail from the time `within` before it.
         """
 
+    async def events_after(self, seq: int, most: int) -> tuple[KeptEvent, ...]:
+        """The next events after this number, by number: at most `most`, and at most MAX_PAGE_BYTES of details after the
+        first. No event with a lower number than one of these is committed later: it stops before a number that a
+        transaction still running may have.
+        """
+
+    async def last_event(self) -> int:
+        """The highest number of an event; 0 without events."""
+
+    async def lease_cursor(self, name: str, holder: str, millis: int) -> int | None:
+        """Take or renew the lease of a cursor; returns its number, or None if another holder has it. A new cursor
+        begins after the last event.
+        """
+
+    async def move_cursor(self, name: str, holder: str, seq: int) -> None:
+        """`CursorLost` unless this holder has the lease and the cursor has a lower number."""
+
+    async def release_cursor(self, name: str, holder: str) -> None: ...
+
     async def prune_events(self, before: int, most: int) -> int:
         """Delete at most `most` of the oldest events from before this time; returns how many."""
 

@@ -59,6 +59,7 @@ TABLES = (
     Table("keys", "seq, kid, public, sealed_private, created_at, retired_at, published_until", "seq"),
     Table("next_key", "one, kid, public, sealed_private, created_at", "one"),
     Table("events", f"seq, {rows.EVENT}", "seq"),
+    Table("event_cursors", "name, seq", "name"),
     Table(
         "operations",
         "number, home, index_name, state, plan, work, asked_by, asked_at, started_at, changed_at, finished_at, "

@@ -114,6 +114,11 @@ DIALECT = Dialect(
     json_objects=lambda _: "coalesce(json_agg(page), '[]')::text",
     # As a subquery it is called once, not for each row.
     stored_total=lambda kind, urn: f"(SELECT total_of({kind}, {urn}))",
+    # An INSERT takes this lock before it takes a number. The transaction keeps it until its rows can be seen.
+    event_writers="""
+    SELECT virtualtransaction FROM pg_locks
+    WHERE locktype = 'relation' AND relation = 'events'::regclass AND mode = 'RowExclusiveLock'
+      AND database = (SELECT oid FROM pg_database WHERE datname = current_database())""",
 )
 
 

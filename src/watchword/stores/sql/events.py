@@ -1,5 +1,8 @@
-"""The event log: read newest first by an index, pruned oldest first in small batches."""
+"""The event log: read newest first by an index, pruned oldest first in small batches; and read in the order of their
+numbers, by readers that keep a cursor.
+"""
 
+import asyncio
 import json
 from collections.abc import Sequence
 from dataclasses import replace
@@ -8,7 +11,7 @@ from typing import Any
 
 import orjson
 
-from watchword.domain.events import MAX_PAGE_BYTES, EventPage, EventSearch, KeptEvent
+from watchword.domain.events import MAX_PAGE_BYTES, CursorLost, EventPage, EventSearch, KeptEvent
 from watchword.domain.filters import SEARCH_SECONDS
 from watchword.stores import rows
 from watchword.stores.sql.transaction import ADD_EVENT, Dialect, SqlPart, Transaction, delete_oldest, transaction
@@ -21,6 +24,20 @@ SELECT $1::bigint, $2::text, $3::text, $4::text, $5::text, $6::text, $7::text, $
     WHERE action = 'authentication.failed' AND bearer_id = $3::text AND at > $9::bigint AND detail = $8::text)
 """
 _columns = attrgetter(*rows.EVENT.split(", "))
+_AFTER = f"SELECT {rows.EVENT}, seq FROM events WHERE seq > $1 AND seq <= $2 ORDER BY seq LIMIT $3"
+_LAST = "SELECT coalesce(max(seq), 0) FROM events"
+_HIGHEST = 2**63 - 1
+# A later end than now and the wanted time comes from a clock that was set back.
+_LEASE = f"""
+INSERT INTO event_cursors (name, seq, holder, held_until) VALUES ($1, ({_LAST}), $2, (SELECT now_ms()) + $3)
+ON CONFLICT (name) DO UPDATE SET holder = excluded.holder, held_until = excluded.held_until
+WHERE event_cursors.holder = excluded.holder OR event_cursors.held_until <= (SELECT now_ms())
+    OR event_cursors.held_until > excluded.held_until
+RETURNING event_cursors.seq"""
+_MOVE = """
+UPDATE event_cursors SET seq = $3 WHERE name = $1 AND holder = $2 AND held_until > (SELECT now_ms()) AND seq < $3"""
+_PAUSES = 0.002, 0.01, 0.03, 0.1
+"""Between looks at transactions that may hold a missing number. Most end within the first."""
 
 
 class SqlEvents(SqlPart):
@@ -57,12 +74,78 @@ class SqlEvents(SqlPart):
 
         await self._db.write(work)
 
+    async def events_after(self, seq: int, most: int) -> tuple[KeptEvent, ...]:
+        found = await self._read_after(seq, _HIGHEST, most)
+        in_order = _in_order(found, seq)
+        if len(in_order) == len(found):
+            return found
+        # A number is missing: its transaction was rolled back, its event was pruned, or its transaction still runs.
+        if not await self._writers_end():
+            return in_order
+        return await self._read_after(seq, found[-1].seq, most)
+
+    async def _read_after(self, seq: int, until: int, most: int) -> tuple[KeptEvent, ...]:
+        async def work(tx: Transaction) -> tuple[KeptEvent, ...]:
+            found: list[KeptEvent] = []
+            weight = 0
+            async for row in tx.stream(_AFTER, seq, until, most):
+                weight += len(row[7])
+                if found and weight > MAX_PAGE_BYTES:
+                    break
+                found.append(_event(row))
+            return tuple(found)
+
+        return await self._db.scan(work)
+
+    async def _writers_end(self) -> bool:
+        """Whether all transactions that may have written an event by now have ended, after a short wait for them."""
+        writers = await self._event_writers()
+        for pause in _PAUSES:
+            if not writers:
+                break
+            await asyncio.sleep(pause)
+            writers &= await self._event_writers()
+        return not writers
+
+    async def _event_writers(self) -> set[str]:
+        query = self._db.dialect.event_writers
+        return set() if query is None else {writer for (writer,) in await self._db.fetch(query)}
+
+    async def last_event(self) -> int:
+        row = await self._db.row(_LAST)
+        assert row is not None
+        return int(row[0])
+
+    @transaction
+    async def lease_cursor(self, tx: Transaction, name: str, holder: str, millis: int) -> int | None:
+        seq: int | None = await tx.fetchval(_LEASE, name, holder, millis)
+        return seq
+
+    @transaction
+    async def move_cursor(self, tx: Transaction, name: str, holder: str, seq: int) -> None:
+        await move_cursor(tx, name, holder, seq)
+
+    @transaction
+    async def release_cursor(self, tx: Transaction, name: str, holder: str) -> None:
+        await tx.execute("UPDATE event_cursors SET held_until = 0 WHERE name = $1 AND holder = $2", name, holder)
+
     @transaction
     async def prune_events(self, tx: Transaction, before: int, most: int) -> int:
         pruned = await delete_oldest(tx, "events", "seq", "at", before, most)
         if pruned:
             await tx.execute("UPDATE state SET events_since = $1 WHERE events_since < $1", before)
         return pruned
+
+
+async def move_cursor(tx: Transaction, name: str, holder: str, seq: int) -> None:
+    """In the transaction that records what was made of the events up to this one."""
+    if not await tx.execute(_MOVE, name, holder, seq):
+        raise CursorLost
+
+
+def _in_order(events: tuple[KeptEvent, ...], seq: int) -> tuple[KeptEvent, ...]:
+    """Those before the first missing number."""
+    return tuple(event for number, event in enumerate(events, seq + 1) if event.seq == number)
 
 
 def events_sql(search: EventSearch, dialect: Dialect) -> tuple[str, list[Any]]:

@@ -79,6 +79,10 @@ class Dialect:
     """The same from the rows of `page`, each an object of these columns, which are all it has."""
     stored_total: Callable[[str, str], str]
     """How many tokens of a kind and urn are not revoked."""
+    event_writers: str | None
+    """A query for the running transactions that may have written an event; None if numbers are given in the order of
+    commits.
+    """
 
 
 class Transaction(Protocol):
