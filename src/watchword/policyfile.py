@@ -1,4 +1,4 @@
-"""The policy file: policies, groups and service accounts as YAML. Errors name line and key.
+"""The policy file: policies, groups, service accounts and retention rules as YAML. Errors name line and key.
 
     set: team-a    # optional; `default` where it is absent
     policies:
@@ -15,6 +15,9 @@
       - id: airflow
         name: Airflow
         groups: [urn:li:corpGroup:ops]
+    retention:
+      - series: dataset.datasetUsageStatistics
+        keep: P30D
 
 PyYAML composes the nodes, which know their lines. This module reads them strictly: an unknown or repeated key is an
 error, and a text must be a YAML string.
@@ -43,12 +46,14 @@ from watchword.domain.policies import (
     Privilege,
     check_declared,
 )
+from watchword.domain.retention import FIELDS, RetentionRule, check_rules
 
-_LISTS = {"policies", "groups", "accounts"}
+_LISTS = {"policies", "groups", "accounts", "retention"}
 MAX_BYTES = 1024 * 1024
 MAX_DEPTH = 20
 MAX_NODES = 100_000  # list entries; each alias counts as its target
 _TEXT, _FLAG, _NOTHING = "tag:yaml.org,2002:str", "tag:yaml.org,2002:bool", "tag:yaml.org,2002:null"
+_NUMBER = "tag:yaml.org,2002:int"
 _TRUE = frozenset({"true", "yes", "on"})
 # libyaml's loader is many times faster, where it is installed.
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -88,16 +93,37 @@ def read_policy_text(content: bytes, name: str) -> PolicyDeclaration:
     return _Reader(name).read(content)
 
 
+def read_yaml(content: bytes, name: str) -> Any:
+    """The plain values of any YAML file, with the limits and errors of a policy file."""
+    if len(content) > MAX_BYTES:
+        raise PolicyFileError(f"{name} must have at most {MAX_BYTES:,} bytes.")
+    return _Reader(name).plain(content)
+
+
+def write_rules(rules: Iterable[RetentionRule]) -> str:
+    """The file that declares only these."""
+    return _yaml({"retention": [rule.written() for rule in rules]})
+
+
 def write_policy_file(
     policies: Iterable[Policy],
     set_name: str = DEFAULT_SET,
     groups: Iterable[DeclaredGroup] = (),
     accounts: Iterable[DeclaredAccount] = (),
+    rules: Iterable[RetentionRule] = (),
 ) -> str:
     """The file that declares these."""
     declared = [_written(policy) for policy in sorted(policies, key=lambda policy: policy.urn)]
-    entities = {"groups": [_written_entity(one) for one in groups], "accounts": [_written_entity(a) for a in accounts]}
-    content = {"set": set_name, "policies": declared} | {name: found for name, found in entities.items() if found}
+    others = {
+        "groups": [_written_entity(one) for one in groups],
+        "accounts": [_written_entity(one) for one in accounts],
+        "retention": [rule.written() for rule in rules],
+    }
+    content = {"set": set_name, "policies": declared} | {name: found for name, found in others.items() if found}
+    return _yaml(content)
+
+
+def _yaml(content: dict[str, Any]) -> str:
     text: str = yaml.dump(content, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
     return ACTING.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
@@ -127,11 +153,20 @@ class _Reader:
         policies = self._entries(keys, "policies", self._policy)
         groups = self._entries(keys, "groups", self._group)
         accounts = self._entries(keys, "accounts", self._account)
+        rules = self._entries(keys, "retention", self._rule)
         try:
             declared = check_declared(policies, self._text(keys["set"], "set") if "set" in keys else DEFAULT_SET)
-            return replace(declared, entities=check_entities(groups, accounts, declared.set_name))
+            entities = check_entities(groups, accounts, declared.set_name)
+            return replace(declared, entities=entities, rules=check_rules(rules))
         except Fault as fault:
             self._reject_field(str(fault.details.get("field", "policies")), fault.message)
+
+    def plain(self, content: bytes) -> Any:
+        root = self._compose(content)
+        try:
+            return yaml.SafeLoader("").construct_document(root)
+        except yaml.MarkedYAMLError as error:
+            self._reject(root, f"this cannot be read: {error.problem}.")
 
     def _entries(self, keys: dict[str, yaml.Node], name: str, read: Callable[[yaml.Node, str], T]) -> list[T]:
         if name not in keys:
@@ -153,6 +188,8 @@ class _Reader:
             endless = "end of stream" in str(error.problem)
             mark = (error.context_mark if endless else None) or error.problem_mark
             words = ", ".join(word for word in (error.context, error.problem) if word)
+            if "alias" in words:
+                words += "; put text that begins with * in quotes"
             line = mark.line + 1 if mark else 1
             raise PolicyFileError(f"{self._name}, line {line}: this is not YAML: {words}.") from None
         except yaml.YAMLError as error:
@@ -205,6 +242,22 @@ class _Reader:
     def _account(self, node: yaml.Node, where: str) -> DeclaredAccount:
         keys = self._mapping(node, where, {"id", "name", "description", "groups"}, {"id", "name"})
         return DeclaredAccount(*self._described(keys, where), self._texts(keys, f"{where}.groups"))
+
+    def _rule(self, node: yaml.Node, where: str) -> dict[str, Any]:
+        keys = self._mapping(node, where, set(FIELDS), {"series", "keep"})
+        return {name: self._plain(value) for name, value in keys.items()}
+
+    def _plain(self, node: yaml.Node) -> str | int | bool | None:
+        """Text, a whole number or nothing. False stands for all else: no field of a rule allows it, and the domain's
+        error says what the field allows.
+        """
+        if node.tag == _NUMBER and isinstance(node, yaml.ScalarNode):
+            number: int = yaml.constructor.SafeConstructor().construct_yaml_int(node)
+            return number
+        if node.tag == _TEXT:
+            text: str = node.value
+            return text
+        return None if node.tag == _NOTHING else False
 
     def _described(self, keys: dict[str, yaml.Node], where: str) -> tuple[str, str, str | None]:
         short_id, name = (self._text(keys[key], f"{where}.{key}") for key in ("id", "name"))

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from watchword import setting_values as values
 from watchword.domain.datahub import DataHubUrl
 from watchword.domain.errors import OperatorError
-from watchword.domain.indices import Aspect, IndexNames
+from watchword.domain.indices import DATAHUB_SERIES, Aspect, IndexNames
 from watchword.domain.lifetimes import Duration, Lifetimes
 from watchword.domain.networks import Network
 from watchword.domain.secret import Secret
@@ -115,12 +115,6 @@ def setting(
 
 _ALL_DURATIONS = ",".join(duration.name for duration in Duration if duration is not Duration.NO_EXPIRY)
 
-# The aspects that DataHub's garbage collection truncates.
-_ASPECTS = (
-    "dataset.operation,dataset.datasetUsageStatistics,chart.chartUsageStatistics,"
-    "dashboard.dashboardUsageStatistics,query.queryUsageStatistics"
-)
-
 
 @dataclass(frozen=True, slots=True)
 class Settings:
@@ -182,7 +176,7 @@ class Settings:
         "10000", "Rows per second that a truncation deletes or copies; 0: no limit.", values.between(0, 10_000_000)
     )
     known_aspects: tuple[Aspect, ...] = setting(
-        _ASPECTS, "Aspects that are known before they have an index.", values.aspects
+        ",".join(DATAHUB_SERIES), "Aspects that are known before they have an index.", values.aspects
     )
     root_actor: str = setting("urn:li:corpuser:admin", "Actor that has every privilege.", values.actor)
     policy_file: Path | None = setting(

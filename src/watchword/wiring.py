@@ -58,6 +58,7 @@ from watchword.service.devices import Devices, DeviceSettings
 from watchword.service.offboarding import Offboarding
 from watchword.service.operations import Operations
 from watchword.service.policies import Policies
+from watchword.service.retention import Retention
 from watchword.service.sessions import Sessions
 from watchword.service.supervisor import LogProblem, Supervisor
 from watchword.service.tokens import TokenCounters, Tokens
@@ -134,6 +135,7 @@ async def open_service(
             sessions=Sessions(store, authority, salt, clock, settings.session_limits, new_session),
             devices=Devices(store, authority, tokens, salt, clock, logins, new_session),
             policies=policies,
+            retention=Retention(store, authority),
             audit=AuditLog(store, authority, rejections),
             rejections=rejections,
             usage=usage,
@@ -281,7 +283,8 @@ def serve(settings: Settings) -> None:
         if versions.is_migrated:
             with suppress(OSError):  # standard output may be closed
                 print(versions, flush=True)  # noqa: T201 - for the operator
-        applied = summary(asyncio.run(settle(settings)).all_changes)
+        plan = asyncio.run(settle(settings))
+        applied = summary((*plan.all_changes, *plan.rule_changes))
         notes = [] if settings.policy_file is None else [("policy file", f"{settings.policy_file}: {applied}")]
         built_schema()
         freeze_loaded()

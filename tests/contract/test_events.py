@@ -3,7 +3,21 @@
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from tests.contract.harness import ADMIN, ANN, BOB, HOUR, OPS, PLENTY, Run, StoreHarness, key, policy, record, where
+from tests.contract.harness import (
+    ADMIN,
+    ANN,
+    BOB,
+    HOUR,
+    OPS,
+    PLENTY,
+    Run,
+    StoreHarness,
+    allow,
+    key,
+    policy,
+    record,
+    where,
+)
 from tests.support.backends import NOW, StoreLocation
 from tests.support.strategies import numbered_id
 from watchword.domain.accounts import ACCOUNT_PREFIX, ServiceAccount
@@ -13,6 +27,7 @@ from watchword.domain.events import Action, KeptEvent
 from watchword.domain.filters import Condition, Field
 from watchword.domain.policies import ROOT_POLICY, default_policies, root_policy
 from watchword.domain.ports import Issue, Store, Use
+from watchword.domain.retention import RetentionRule
 from watchword.domain.sign_in import Identity
 from watchword.domain.token_limits import Limits
 
@@ -30,6 +45,7 @@ SUCCESSOR = record(
     3, ADMIN, expires_at=NOW + 100, replaces=numbered_id(98), root=numbered_id(98), grace=50, full_end=NOW + HOUR
 )
 ACCOUNT = ServiceAccount(f"{ACCOUNT_PREFIX}00000000-0000-4000-8000-000000000001", "builds", None, NOW, ADMIN)
+RULE = RetentionRule("dataset.datasetProfile", 30 * 24 * HOUR)
 NOBODYS = Selection((numbered_id(7),), (where(Field.NAME, "x", condition=Condition.CONTAIN),), cascade=True)
 
 # In order: each change works on the results of the previous ones.
@@ -131,6 +147,25 @@ CHANGES: list[tuple[Action, str, dict[str, Any], Work]] = [
     ),
     (Action.ACTOR_SUSPENDED, BOB, {}, lambda s, w: s.set_actor_status(w, BOB, ActorStatus.SUSPENDED)),
     (Action.ACTOR_RESUMED, BOB, {}, lambda s, w: s.set_actor_status(w, BOB, ActorStatus.ACTIVE)),
+    (
+        Action.RETENTION_RULE_SET,
+        RULE.key,
+        {**RULE.written(), "set": None},
+        lambda s, w: s.put_rule(w, RULE, allow),
+    ),
+    (Action.RETENTION_RULE_DELETED, RULE.key, {}, lambda s, w: s.delete_rule(w, RULE.series, allow)),
+    (
+        Action.RETENTION_HOLD_SET,
+        RULE.key,
+        {"reason": "audit", "byRule": False},
+        lambda s, w: s.set_hold(w, RULE.series, "audit"),
+    ),
+    (
+        Action.RETENTION_HOLD_RELEASED,
+        RULE.key,
+        {"reason": "audit", "setBy": ADMIN, "setAt": NOW + 21, "byRule": False},
+        lambda s, w: s.release_hold(w, RULE.series, allow),
+    ),
     (Action.KEY_PREPARED, "kid-7", {"kind": "RS256"}, lambda s, w: s.replace_next(w, "kid-2", key(7))),
     (Action.KEY_ROTATED, "kid-7", {}, lambda s, w: s.rotate_key(w, "kid-7", key(3))),
 ]

@@ -22,6 +22,7 @@ _COMMANDS = {
     "session": ("session", "List and end console sessions."),
     "event": ("event", "Read the audit log."),
     "index": ("index", "Show, truncate and load the time-series indices."),
+    "retention": ("retention", "Manage how long the rows of time series are kept, and holds on them."),
     "task": ("task", "Watch and cancel long operations in the search index."),
     "import": ("datahub", "Import tokens, people, groups and policies from DataHub."),
     "db": ("db", "Migrate, check, back up, restore and copy the database."),

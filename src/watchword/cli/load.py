@@ -39,6 +39,7 @@ MAX_BLOCKED_SECONDS = 60.0
 """How long a truncation may block writes before the load gives up."""
 BLOCKED_PAUSE = 0.2
 DEMO_ROWS = 3_000
+DEMO_SERIES = 5
 MAX_DEMO_ROWS = 10_000_000
 INDEX_FLAGS = (
     "data_dir", "index_url", "index_prefix", "index_ca_file", "index_verify_tls", "index_timeout", "known_aspects",
@@ -49,7 +50,7 @@ INDEX_FLAGS = (
 @click.argument("file", metavar="[FILE]", required=False)
 @click.option("--entity", help="Entity of the rows, such as dataset.")
 @click.option("--aspect", help="Aspect of the rows, such as operation.")
-@click.option("--demo", is_flag=True, help="Create sample series of each known aspect over ninety days.")
+@click.option("--demo", is_flag=True, help="Create sample series of the first five known aspects over ninety days.")
 @click.option("--rows", type=click.IntRange(1, MAX_DEMO_ROWS), help=f"Rows per sample series. [default: {DEMO_ROWS}]")
 @with_settings(*INDEX_FLAGS)
 @click.pass_obj
@@ -187,7 +188,7 @@ def _load_file(wiring: Wiring, settings: Settings, file: str, aspect: Aspect) ->
 
 
 def _load_demo(wiring: Wiring, settings: Settings, rows: int) -> None:
-    names, aspects, now = settings.index_names, settings.known_aspects, time.time_ns() // 1_000_000
+    names, aspects, now = settings.index_names, settings.known_aspects[:DEMO_SERIES], time.time_ns() // 1_000_000
     if not aspects:
         raise OperatorError("WATCHWORD_KNOWN_ASPECTS names no aspect to create samples for. Unset it.")
     totals: dict[str, int] = {}

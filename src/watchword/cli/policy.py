@@ -32,6 +32,8 @@ from watchword.domain.declared_entities import NO_ENTITIES, DeclaredAccount, Dec
 from watchword.domain.errors import Fault, OperatorError
 from watchword.domain.names import GROUP_PREFIX, POLICY_PREFIX
 from watchword.domain.policies import DEFAULT_SET, PolicyState, Privilege, granting, right_name, right_of
+from watchword.domain.retention import FIELDS as RULE_FIELDS
+from watchword.domain.retention import parse_rule
 from watchword.files import write_text
 
 if TYPE_CHECKING:
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
         GroupInfo,
         PolicyInfo,
         PrivilegeDescription,
+        RetentionRuleInfo,
         ServiceAccountInfo,
         UserInfo,
     )
@@ -330,9 +333,10 @@ _prune = click.option("--prune", is_flag=True, help="Also remove what the set ha
 def apply(client: "Client", file: Path, prune: bool, dry_run: bool, yes: bool, as_json: bool) -> None:
     """Create and update what FILE declares, in one transaction; - is standard input.
 
-    FILE declares one set of policies, groups and service accounts (`set: NAME`, by default the set default). Those of
-    other sets, and those made with `policy create` or the API, stay. Policies and groups of the set that FILE does not
-    declare are removed only with --prune, and at a terminal you are asked first. Accounts are never removed.
+    FILE declares one set of policies, groups, service accounts and retention rules (`set: NAME`, by default the set
+    default). Those of other sets, and those made with `policy create` or the API, stay. Policies, groups and rules of
+    the set that FILE does not declare are removed only with --prune, and at a terminal you are asked first. Accounts
+    are never removed.
 
     Example: watchword policy apply policies.yaml --dry-run
     """
@@ -363,15 +367,20 @@ def diff(client: "Client", file: Path, prune: bool, as_json: bool) -> None:
     _show_drift(_reader(client, file)(prune=prune, dry_run=True), as_json=as_json)
 
 
-def _reader(client: "Client", file: Path) -> "Callable[..., AppliedPolicies]":
-    """Read the file, and apply it by calling what this returns."""
-    from watchword.client import DeclaredPolicy, PolicyActors
+def read_declaration(file: Path) -> domain.PolicyDeclaration:
+    """Of a policy file; - is standard input."""
     from watchword.policyfile import MAX_BYTES, read_policy_file, read_policy_text
 
     if str(file) == "-":
-        declared = read_policy_text(read_input(MAX_BYTES + 1), "standard input")
-    else:
-        declared = read_policy_file(file)
+        return read_policy_text(read_input(MAX_BYTES + 1), "standard input")
+    return read_policy_file(file)
+
+
+def _reader(client: "Client", file: Path) -> "Callable[..., AppliedPolicies]":
+    """Read the file, and apply it by calling what this returns."""
+    from watchword.client import DeclaredPolicy, PolicyActors
+
+    declared = read_declaration(file)
     policies = [
         DeclaredPolicy(
             id=policy.urn.removeprefix(POLICY_PREFIX),
@@ -385,7 +394,9 @@ def _reader(client: "Client", file: Path) -> "Callable[..., AppliedPolicies]":
         for policy in declared.policies
     ]
     groups, accounts = _declared_entities(declared.entities or NO_ENTITIES)
-    return partial(client.apply_policies, policies, groups=groups, accounts=accounts, set=declared.set_name)
+    rules = [rule.written() for rule in declared.rules]
+    declare = partial(client.apply_policies, policies, groups=groups, accounts=accounts, retention=rules)
+    return partial(declare, set=declared.set_name)
 
 
 def _declared_entities(
@@ -418,7 +429,8 @@ def _declared_entities(
 
 def _show_drift(plan: "AppliedPolicies", *, as_json: bool) -> None:
     _show_applied(plan, "{} to create, {} to update, {} to remove, {} unchanged.", as_json=as_json)
-    if plan.changes or plan.undeclared or plan.entities or plan.undeclared_entities:
+    undeclared = plan.undeclared or plan.undeclared_entities or plan.undeclared_retention
+    if plan.changes or plan.entities or plan.retention or undeclared:
         raise click.exceptions.Exit(DRIFT)
 
 
@@ -427,13 +439,16 @@ def _show_applied(applied: "AppliedPolicies", words: str, *, as_json: bool) -> N
         say_json(applied)
         return
     for entity in applied.entities:
-        _show_change(entity.change, entity.urn, entity.before, entity.after)
+        show_change(entity.change, entity.urn, entity.before, entity.after)
         if is_account(entity.urn) and entity.after is not None and entity.after["set"] is None:
             say("    The file does not declare it. It leaves the set and keeps its tokens: accounts are never removed.")
             say(f"    To delete it: watchword account delete {entity.urn.removeprefix(ACCOUNT_PREFIX)}")
     for change in applied.changes:
-        _show_change(change.change, change.urn, _fields(change.before), _fields(change.after))
-    for urn in (*applied.undeclared_entities, *(policy.urn for policy in applied.undeclared)):
+        show_change(change.change, change.urn, _fields(change.before), _fields(change.after))
+    for rule in applied.retention:
+        show_change(rule.change, _rule_name(rule.series), rule.before, rule.after)
+    rules = map(_rule_name, applied.undeclared_retention)
+    for urn in (*applied.undeclared_entities, *(policy.urn for policy in applied.undeclared), *rules):
         say(f"! {urn}")
         takes = "takes it out of" if is_account(urn) else "removes it from"
         say(f"    The file does not declare it. --prune {takes} the set {applied.set}.")
@@ -442,19 +457,26 @@ def _show_applied(applied: "AppliedPolicies", words: str, *, as_json: bool) -> N
 
 
 def _changed(applied: "AppliedPolicies") -> list[tuple[str, str]]:
-    """The kind and urn of each change."""
-    policies = [(one.change, one.urn) for one in applied.changes]
-    return policies + [(one.change, one.urn) for one in applied.entities]
+    """The kind of each change, and the urn or name of what changes."""
+    changes = [(one.change, one.urn) for one in applied.changes]
+    changes += [(one.change, one.urn) for one in applied.entities]
+    return changes + [(one.change, _rule_name(one.series)) for one in applied.retention]
 
 
-def _show_change(kind: str, urn: str, before: "Json | None", after: "Json | None") -> None:
-    """Print the fields of what is new, or the changed fields of what exists."""
-    say(f"{_SIGNS.get(kind, '?')} {urn}")
-    for field, new in (after or {}).items():
+def _rule_name(series: str) -> str:
+    return f"retention {series}"
+
+
+def show_change(kind: str, name: str, before: "Json | None", after: "Json | None") -> None:
+    """Print the fields of what is new, or the changed fields of what exists. A field that is absent is null."""
+    say(f"{_SIGNS.get(kind, '?')} {name}")
+    fields = dict.fromkeys([*(after or {}), *(before or {})]) if after is not None else {}
+    for field in fields:
+        old, new = (before or {}).get(field), (after or {}).get(field)
         if before is None and new and field not in {"source", "set"}:
             say(f"    {field}: {json_text(new)}")
-        elif before is not None and before[field] != new:
-            say(f"    {field}: {json_text(before[field])} -> {json_text(new)}")
+        elif before is not None and old != new:
+            say(f"    {field}: {json_text(old)} -> {json_text(new)}")
 
 
 def _fields(policy: "PolicyInfo | None") -> dict[str, object] | None:
@@ -471,7 +493,8 @@ def _fields(policy: "PolicyInfo | None") -> dict[str, object] | None:
 @click.option("--set", "set_name", metavar="NAME", help="Only the policies of this set.")
 @with_client
 def export(client: "Client", file: Path | None, set_name: str | None) -> None:
-    """Write policies, groups and service accounts as a file for `policy apply`, to FILE or standard output.
+    """Write policies, groups, service accounts and retention rules as a file for `policy apply`, to FILE or standard
+    output.
 
     Without --set, exports the set default and what no file declares, as the set default.
 
@@ -481,7 +504,8 @@ def export(client: "Client", file: Path | None, set_name: str | None) -> None:
 
     editable = [found for found in client.policies() if found.editable]
     groups, accounts = list(client.groups()), _readable_accounts(client)
-    found_sets = {found.set for found in editable} | {one.set for one in groups} | {one.set for one in accounts}
+    rules = _readable_rules(client)
+    found_sets = {one.set for found in (editable, groups, accounts, rules) for one in found}
     sets = {name for name in found_sets if name is not None}
     if set_name is not None and set_name not in sets:
         raise OperatorError(f"There is no policy set {set_name!r}. Sets here: {', '.join(sorted(sets)) or 'none'}.")
@@ -491,6 +515,7 @@ def export(client: "Client", file: Path | None, set_name: str | None) -> None:
         set_name or DEFAULT_SET,
         [_exported_group(client, found) for found in groups if found.set in wanted],
         [_exported_account(found) for found in accounts if found.set in wanted],
+        [parse_rule(declared_fields(found)) for found in rules if found.set in wanted],
     )
     if set_name is None and (others := ", ".join(sorted(sets - wanted))):
         warn(f"Left out policy sets: {others}. Export each with --set NAME.")
@@ -506,6 +531,20 @@ def _readable_accounts(client: "Client") -> "list[ServiceAccountInfo]":
     except Unauthorized:
         warn("Left out service accounts: to read them needs Manage Service Accounts.")
         return []
+
+
+def _readable_rules(client: "Client") -> "tuple[RetentionRuleInfo, ...]":
+    try:
+        return client.retention_rules()
+    except Unauthorized:
+        warn("Left out retention rules: to read them needs Truncate time series index.")
+        return ()
+
+
+def declared_fields(rule: "RetentionRuleInfo") -> dict[str, Any]:
+    """As a policy file declares them."""
+    shown = json_value(rule) | {"mode": rule.mode.lower()}
+    return {name: shown[name] for name in RULE_FIELDS if shown[name] is not None}
 
 
 def _exported_group(client: "Client", group: "GroupInfo") -> DeclaredGroup:

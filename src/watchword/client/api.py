@@ -25,6 +25,7 @@ from watchword.client.records import (
     EventAction,
     EventInfo,
     GroupInfo,
+    HeldSeries,
     Identity,
     IndexInfo,
     Json,
@@ -36,6 +37,8 @@ from watchword.client.records import (
     PrivilegeDescription,
     PrivilegeExplanation,
     R,
+    RetentionHold,
+    RetentionRuleInfo,
     RevocationPlan,
     RevocationReceipt,
     ServerInfo,
@@ -588,16 +591,19 @@ class Api:
         *,
         groups: Iterable[DeclaredGroup] = (),
         accounts: Iterable[DeclaredAccount] = (),
+        retention: Iterable[Json] = (),
         set: str = "default",  # noqa: A002 - the schema's word
         prune: bool = False,
         dry_run: bool = False,
     ) -> ApiRequest[AppliedPolicies]:
-        """Create or update the policies, groups and service accounts of a set in one transaction. `prune` deletes the
-        policies and groups of the set that are not declared. A dry run changes nothing and returns what would change.
+        """Create or update the policies, groups, service accounts and retention rules of a set in one transaction; the
+        rules as `set_retention_rule` takes them. `prune` deletes the policies, groups and rules of the set that are not
+        declared. A dry run changes nothing and returns what would change.
         """
         policies = [_declared_input(policy) for policy in declared]
-        entities = {"groups": [asdict(one) for one in groups], "accounts": [asdict(one) for one in accounts]}
-        wanted = {"policies": policies, **entities, "set": set, "prune": prune, "dryRun": dry_run}
+        others = {"groups": [asdict(one) for one in groups], "accounts": [asdict(one) for one in accounts]}
+        others |= {"retention": [_rule_input(one) for one in retention]}
+        wanted = {"policies": policies, **others, "set": set, "prune": prune, "dryRun": dry_run}
         variables = {"input: ApplyPoliciesInput!": wanted}
         return ask("applyPolicies", AppliedPolicies, variables, mutation=True, changes=not dry_run)
 
@@ -813,6 +819,51 @@ class Api:
         """Give the operation every `every` seconds until it is over."""
         return _poll(_operation(id), lambda found: found.is_over, every)
 
+    @_sends
+    def retention_rules(self) -> ApiRequest[tuple[RetentionRuleInfo, ...]]:
+        """Get all retention rules, by series. Needs Truncate time series index."""
+        return _ask_tuple("retentionRules", RetentionRuleInfo)
+
+    @_sends
+    def retention_rule(self, series: str) -> ApiRequest[RetentionRuleInfo]:
+        """Get the retention rule of a series (`entity.aspect`): its own, or else that of every series (`*`). Needs
+        Truncate time series index.
+        """
+        return ask("retentionRule", RetentionRuleInfo, {"series: String!": series})
+
+    @_sends
+    def set_retention_rule(self, rule: Json) -> ApiRequest[RetentionRuleInfo]:
+        """Create or replace the retention rule of a series. It has the fields of a policy file:
+        `{"series": "dataset.datasetProfile", "keep": "P30D"}`. Needs Truncate time series index.
+        """
+        variables = {"input: RetentionRuleInput!": _rule_input(rule)}
+        return ask("setRetentionRule", RetentionRuleInfo, variables, mutation=True)
+
+    @_sends
+    def delete_retention_rule(self, series: str) -> ApiRequest[None]:
+        """Delete the retention rule of a series. Needs Truncate time series index."""
+        return ask("deleteRetentionRule", _require_true, {"series: String!": series}, mutation=True)
+
+    @_sends
+    def retention_holds(self) -> ApiRequest[tuple[RetentionHold, ...]]:
+        """Get all holds, by series. Needs Truncate time series index."""
+        return _ask_tuple("retentionHolds", RetentionHold)
+
+    @_sends
+    def hold_series(self, series: str, reason: str) -> ApiRequest[HeldSeries]:
+        """Hold a series, or all for `*`: nothing of it is removed until it is released. Needs Truncate time series
+        index.
+        """
+        variables = {"input: HoldSeriesInput!": {"series": series, "reason": reason}}
+        return ask("holdSeries", HeldSeries, variables, mutation=True)
+
+    @_sends
+    def release_series(self, series: str) -> ApiRequest[None]:
+        """Release the hold on a series. Needs Truncate time series index, and Release Retention Holds if someone else
+        set the hold.
+        """
+        return ask("releaseSeries", _require_true, {"series: String!": series}, mutation=True)
+
 
 def identity(headers: Any) -> Identity:
     """Read the headers with which the server confirms a token."""
@@ -939,6 +990,12 @@ def _declared_input(policy: DeclaredPolicy) -> dict[str, Any]:
     """Without empty parts: the server limits how many parts a body has."""
     sent = {name: value for name, value in asdict(policy).items() if value}
     return sent | {"actors": _actors_input(policy.actors)}
+
+
+def _rule_input(rule: Json) -> dict[str, Any]:
+    """As GraphQL names the mode."""
+    mode = rule.get("mode")
+    return {**rule, "mode": mode.upper() if isinstance(mode, str) else mode}
 
 
 def _actors_input(actors: PolicyActors) -> dict[str, Any]:

@@ -245,19 +245,30 @@ class PolicyDiff(Record):
     after: PolicyInfo | None
 
 
+class RetentionRuleDiff(Record):
+    """A retention rule before and after a change. `change` is CREATE, UPDATE or DELETE."""
+
+    change: str
+    series: str
+    before: Json | None
+    after: Json | None
+
+
 class AppliedPolicies(Record):
-    """What `apply_policies` changed: policies, and groups and accounts (`entities`). `undeclared` has the policies of
-    the set that were not declared and were kept, because `prune` was not set; `undeclared_entities` has the urns of
-    groups and accounts.
+    """What `apply_policies` changed: policies, groups and accounts (`entities`), and retention rules. `undeclared` has
+    the policies of the set that were not declared and were kept, because `prune` was not set; `undeclared_entities` has
+    the urns of groups and accounts, `undeclared_retention` the series of rules.
     """
 
     set: str
     dry_run: bool
     changes: tuple[PolicyDiff, ...]
     entities: tuple[EntityDiff, ...]
+    retention: tuple[RetentionRuleDiff, ...]
     unchanged: int
     undeclared: tuple[PolicyInfo, ...]
     undeclared_entities: tuple[str, ...]
+    undeclared_retention: tuple[str, ...]
 
 
 class GroupInfo(Record):
@@ -532,6 +543,46 @@ class OperationInfo(Record):
     @property
     def is_over(self) -> bool:
         return self.state in _FINAL_STATES
+
+
+class RetentionHold(Record):
+    """A hold: nothing of the series is removed while it lasts. The series `*` is every series."""
+
+    series: str
+    reason: str
+    set_by: str
+    set_by_name: str | None
+    set_at: datetime
+    by_rule: bool
+
+
+class RetentionRuleInfo(Record):
+    """A retention rule, with the values as a policy file has them. `held_by` is the hold in effect, if any."""
+
+    series: str
+    keep: str
+    remove_after: str | None
+    max_size: str | None
+    max_rows: int | None
+    keep_last: int | None
+    schedule: str
+    time_zone: str
+    window: str | None
+    at_most: str
+    mode: str
+    hold: str | None
+    set: str | None
+    changed_at: datetime
+    changed_by: str
+    changed_by_name: str | None
+    held_by: RetentionHold | None
+
+
+class HeldSeries(Record):
+    """A hold that was set, and the operations on the series that are not over yet. They were asked to cancel."""
+
+    hold: RetentionHold
+    active_operations: tuple[OperationInfo, ...]
 
 
 class TimeSpan(Record):

@@ -21,6 +21,7 @@ from watchword.domain.policies import (
     declared_elsewhere,
     reconcile,
 )
+from watchword.domain.retention import StoredRule, plan_rules
 
 
 class DeclaredGroup(NamedTuple):
@@ -127,14 +128,24 @@ def _check_texts(declared: DeclaredGroup | DeclaredAccount, where: str, *, twice
 
 
 def plan_declaration(
-    policies: Iterable[Policy], entities: Iterable[Entity], declared: PolicyDeclaration, *, prune: bool
+    policies: Iterable[Policy],
+    entities: Iterable[Entity],
+    rules: Iterable[StoredRule],
+    declared: PolicyDeclaration,
+    *,
+    prune: bool,
 ) -> PolicyPlan:
-    """The plan that turns the current policies, groups and accounts into the declared ones. `entities` are those that
-    are declared and those of the set.
+    """The plan that turns the current policies, groups, accounts and retention rules into the declared ones. `entities`
+    are those that are declared and those of the set.
     """
     plan = reconcile(policies, declared, prune=prune)
     changes, undeclared = _reconcile_entities(entities, declared, prune=prune)
-    return replace(plan, entities=EntityPlan(changes, undeclared)) if changes or undeclared else plan
+    ruled = plan_rules(rules, declared.rules, declared.set_name, prune=prune)
+    return replace(
+        plan,
+        entities=EntityPlan(changes, undeclared) if changes or undeclared else None,
+        rules=ruled if ruled.changes or ruled.undeclared else None,
+    )
 
 
 def _reconcile_entities(

@@ -84,6 +84,8 @@ class Reason(Enum):
     SESSION_NOT_FOUND = NOT_FOUND, "The session does not exist, or the caller may not see it."
     ASPECT_NOT_FOUND = NOT_FOUND, "Unknown entity or aspect."
     OPERATION_NOT_FOUND = NOT_FOUND, "No operation has this id."
+    RULE_NOT_FOUND = NOT_FOUND, "No retention rule is for this series."
+    HOLD_NOT_FOUND = NOT_FOUND, "No hold is on this series."
     DEVICE_NOT_FOUND = NOT_FOUND, "No terminal is waiting with this user code."
     METHOD_NOT_ALLOWED = METHOD_NOT_ALLOWED, "The address does not support this HTTP method."
     BODY_TIMEOUT = TIMEOUT, "The body did not arrive in time."
@@ -98,6 +100,12 @@ class Reason(Enum):
     IDENTITY_LINKED = CONFLICT, "The identity is linked to another actor; `actorUrn` names it."
     ALREADY_EXISTS = CONFLICT, "The name or urn is already in use."
     OPERATION_RUNNING = CONFLICT, "Another operation on the same index is unfinished; `operationId` names it."
+    SERIES_HELD = (
+        CONFLICT,
+        "A hold is on the series; `setBy`, `setAt` and `holdReason` say whose, since when and why.",
+    )
+    HOLD_DECLARED = CONFLICT, "The retention rule of the series declares the hold; it ends with the rule's `hold`."
+    TOO_MANY_RULES = CONFLICT, "There would be more retention rules than are allowed."
     TOO_LATE_TO_CANCEL = CONFLICT, "The operation has finished or can no longer be cancelled."
     INDEX_AMBIGUOUS = CONFLICT, "The name matches several indices. Nothing was changed."
     INDEX_REFUSED = CONFLICT, "The search index rejected the request."

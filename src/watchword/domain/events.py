@@ -59,6 +59,10 @@ class Action(Enum):
     OPERATION_FAILED = "operation.failed", "An operation failed: the error."
     OPERATION_CANCEL_ASKED = "operation.cancel_asked", "An operation was asked to cancel."
     OPERATION_CANCELLED = "operation.cancelled", "An operation was cancelled and its copy removed."
+    RETENTION_RULE_SET = "retention.rule_set", "A retention rule was created or changed: its fields and set."
+    RETENTION_RULE_DELETED = "retention.rule_deleted", "A retention rule was deleted."
+    RETENTION_HOLD_SET = "retention.hold_set", "A hold was set on a series: the reason, and whether a rule declares it."
+    RETENTION_HOLD_RELEASED = "retention.hold_released", "A hold was released: its reason, who had set it and when."
     SESSION_STARTED = "session.started", "A browser signed in: how (oidc, token, local), and expiry."
     SESSION_ENDED = (
         "session.ended",

@@ -15,6 +15,25 @@ TIME = "timestampMillis"
 URN = "urn"
 """The field by which the last rows of a series are kept."""
 
+DATAHUB_GC_SERIES = (
+    "dataset.operation",
+    "dataset.datasetUsageStatistics",
+    "chart.chartUsageStatistics",
+    "dashboard.dashboardUsageStatistics",
+    "query.queryUsageStatistics",
+)
+"""What DataHub's garbage collection truncates."""
+DATAHUB_SERIES = (
+    *DATAHUB_GC_SERIES,
+    "assertion.assertionRunEvent",
+    "dataset.datasetProfile",
+    "dataProcessInstance.dataProcessInstanceRunEvent",
+    "document.documentUsageStatistics",
+    "dataJob.datahubIngestionCheckpoint",
+    "dataJob.datahubIngestionRunSummary",
+)
+"""All time series of DataHub."""
+
 _WORD = re.compile(r"[A-Za-z0-9]{1,80}", re.ASCII)
 _PREFIX = re.compile(r"[a-z0-9][a-z0-9-]{0,39}", re.ASCII)
 

@@ -54,6 +54,14 @@ def parse_iso(text: str, field: str = "durationIso") -> int:
     return sum(int(number) * _UNITS[unit] for unit, number in match.groupdict().items() if number)
 
 
+def written_iso(milliseconds: int) -> str:
+    """The ISO 8601 duration that `parse_iso` reads as so many milliseconds: `P30D`, `PT12H`, `P1DT1S`."""
+    days, rest = divmod(milliseconds // 1_000, DAY // 1_000)
+    parts = {"H": rest // 3_600, "M": rest // 60 % 60, "S": rest % 60}
+    time = "".join(f"{number}{unit}" for unit, number in parts.items() if number)
+    return f"P{f'{days}D' if days or not time else ''}{'T' if time else ''}{time}"
+
+
 @dataclass(frozen=True, slots=True)
 class Lifetimes:
     """The allowed lifetimes. An ISO duration may be anything from a minute to the longest of them."""

@@ -4,13 +4,13 @@ no policy denies.
 An actor's privileges and scopes are the union of what every ACTIVE policy grants to it by name, by group or as one of
 all users, plus the privileges that those include.
 
-A policy file declares the policies of one named set, and its groups and accounts (see `declared_entities`). Applying a
-set creates or updates its policies; a policy that was made by the API joins the set. Policies that the set no longer
-declares are deleted only with pruning. Policies of other sets and of the API stay unchanged; declaring a policy of
-another set is a conflict.
+A policy file declares the policies of one named set, its groups and accounts (see `declared_entities`) and its
+retention rules (see `retention`). Applying a set creates or updates its policies; a policy that was made by the API
+joins the set. Policies that the set no longer declares are deleted only with pruning. Policies of other sets and of the
+API stay unchanged; declaring a policy of another set is a conflict.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING
@@ -37,6 +37,7 @@ from watchword.domain.scopes import (
 
 if TYPE_CHECKING:
     from watchword.domain.declared_entities import DeclaredEntities, EntityChange, EntityPlan
+    from watchword.domain.retention import RetentionRule, RuleChange, RulePlan
 
 ROOT_POLICY = POLICY_PREFIX + "root"
 MAX_ENTRIES = 1_000
@@ -75,12 +76,18 @@ class Privilege(Enum):
     GET_ES_TASK_STATUS_PRIVILEGE = ("Get search-index task status", "Read the status of a task in the search index.")
     GET_TIMESERIES_INDEX_SIZES_PRIVILEGE = ("Get time series index sizes", "Read the sizes of the time series indices.")
     TRUNCATE_TIMESERIES_INDEX_PRIVILEGE = ("Truncate time series index", "Remove old rows of a time series.")
+    RELEASE_RETENTION_HOLDS = (
+        "Release Retention Holds",
+        "Release a hold that someone else set on a time series; with Truncate time series index.",
+    )
     MANAGE_SYSTEM_OPERATIONS = ("Manage System Operations", "All three operations in the search index.")
     VIEW_AUDIT_LOG = ("View Audit Log", "Read the audit log.")
 
 
 Right = Privilege | str
 """A privilege, or a scope of another service."""
+Require = Callable[[Privilege], None]
+"""Raises the denial unless the caller has the privilege."""
 EVERYTHING = frozenset(Privilege)
 PRIVILEGE_NAMES = ", ".join(privilege.name for privilege in Privilege)
 
@@ -173,6 +180,11 @@ def right_name(right: Right) -> str:
 
 def denied(right: Right) -> Fault:
     return _lacking(right, f"You lack the {_described(right)}. Ask someone who manages policies.")
+
+
+def deny(privilege: Privilege) -> None:
+    """A `Require` for callers without privileges."""
+    raise denied(privilege)
 
 
 def out_of_scope(right: Right, scopes: Sequence[str]) -> Fault:
@@ -371,11 +383,12 @@ class PolicyChange:
 
 @dataclass(frozen=True, slots=True)
 class PolicyDeclaration:
-    """All policies of one set, and its groups and accounts."""
+    """All policies of one set, and its groups, accounts and retention rules."""
 
     policies: tuple[Policy, ...]
     set_name: str = DEFAULT_SET
     entities: "DeclaredEntities | None" = None
+    rules: "tuple[RetentionRule, ...]" = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -385,10 +398,16 @@ class PolicyPlan:
     changes: tuple[PolicyChange, ...] = ()
     undeclared: tuple[Policy, ...] = ()
     entities: "EntityPlan | None" = None
+    rules: "RulePlan | None" = None
 
     @property
     def all_changes(self) -> "tuple[PolicyChange | EntityChange, ...]":
+        """Of all that has a urn: all but the retention rules."""
         return (*self.changes, *(() if self.entities is None else self.entities.changes))
+
+    @property
+    def rule_changes(self) -> "tuple[RuleChange, ...]":
+        return () if self.rules is None else self.rules.changes
 
 
 def check_declared(policies: Sequence[Policy], set_name: str = DEFAULT_SET) -> PolicyDeclaration:
@@ -444,7 +463,7 @@ def declared_elsewhere(urn: str, other: str | None, set_name: str) -> Fault:
     )
 
 
-def summary(changes: "Iterable[PolicyChange | EntityChange]") -> str:
+def summary(changes: "Iterable[PolicyChange | EntityChange | RuleChange]") -> str:
     """For example: 2 created, 1 removed."""
     kinds = [change.kind for change in changes]
     words = {ChangeKind.CREATE: "created", ChangeKind.UPDATE: "updated", ChangeKind.DELETE: "removed"}

@@ -35,7 +35,8 @@ from watchword.domain.filters import SEARCH_SECONDS, Search
 from watchword.domain.idempotency import IdempotencyRecord
 from watchword.domain.keys import KeyKind, PreparedKey, SealedKey
 from watchword.domain.operations import Operation, OperationPage, Plan
-from watchword.domain.policies import Policy, PolicyDeclaration, PolicyPlan, PolicySet
+from watchword.domain.policies import Policy, PolicyDeclaration, PolicyPlan, PolicySet, Require, deny
+from watchword.domain.retention import Hold, RetentionRule, RetentionState, StoredRule
 from watchword.domain.secret import Secret
 from watchword.domain.sessions import FoundSession, Session, SessionPage
 from watchword.domain.shown_actors import ShownActor
@@ -381,10 +382,10 @@ class PolicyStore(Protocol):
         """Remove an actor from all groups, those of the identity provider too; returns them."""
 
     async def apply_policies(
-        self, precondition: WritePrecondition, declared: PolicyDeclaration, *, prune: bool
+        self, precondition: WritePrecondition, declared: PolicyDeclaration, *, prune: bool, require: Require = deny
     ) -> PolicyPlan:
-        """Make the policies, groups and accounts of a set equal to the declaration, in one transaction; returns what
-        was changed.
+        """Make the policies, groups, accounts and retention rules of a set equal to the declaration, in one
+        transaction; returns what was changed. `require` is for changes of rules, as in `RetentionStore`.
         """
 
     async def entities(self, declared: PolicyDeclaration) -> tuple[Entity, ...]:
@@ -508,7 +509,9 @@ class OperationStore(Protocol):
         """The part before the colon in the id of every operation of this store. Never changes."""
 
     async def add_operation(self, precondition: WritePrecondition, plan: Plan) -> Operation:
-        """Add a PLANNED operation. OPERATION_RUNNING if another on the same index is active."""
+        """Add a PLANNED operation. SERIES_HELD if a hold is on the series; OPERATION_RUNNING if another on the same
+        index is active.
+        """
 
     async def operation(self, number: int) -> Operation | None: ...
 
@@ -530,6 +533,32 @@ class OperationStore(Protocol):
         A change of state has its event. `LeaseLost` if its fence is no longer the current one; `CancelAsked` if it
         would begin SWAPPING after a request to cancel it.
         """
+
+
+class RetentionStore(Protocol):
+    """Rules and holds. `require` is called with each privilege that a change needs. The hold that a rule declares is
+    set and released with the rule. To release a hold that someone else set needs RELEASE_RETENTION_HOLDS.
+    """
+
+    async def retention(self) -> RetentionState: ...
+
+    async def put_rule(self, precondition: WritePrecondition, rule: RetentionRule, require: Require) -> StoredRule:
+        """Create or replace the rule of its series, which stays in its set. The same rule again changes nothing.
+        TOO_MANY_RULES.
+        """
+
+    async def delete_rule(self, precondition: WritePrecondition, series: str, require: Require) -> None:
+        """RULE_NOT_FOUND if there is none."""
+
+    async def set_hold(
+        self, precondition: WritePrecondition, series: str, reason: str
+    ) -> tuple[Hold, tuple[Operation, ...]]:
+        """Hold a series, or all for `*`, and ask the active operations on it to cancel; returns them with the hold. The
+        same hold by the same actor again changes nothing; SERIES_HELD if there is another.
+        """
+
+    async def release_hold(self, precondition: WritePrecondition, series: str, require: Require) -> None:
+        """HOLD_NOT_FOUND if there is none; HOLD_DECLARED if the rule of the series declares it."""
 
 
 class ImportStore(Protocol):
@@ -568,6 +597,7 @@ class Store(
     KeyStore,
     EventStore,
     OperationStore,
+    RetentionStore,
     ImportStore,
     Protocol,
 ):

@@ -6,7 +6,7 @@ that is younger than `keep`.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
 from datetime import time as time_of_day
@@ -16,16 +16,18 @@ from zoneinfo import ZoneInfo
 
 from cronsim import CronSim, CronSimError
 
-from watchword.domain.errors import invalid
+from watchword.domain.errors import Fault, Reason, invalid
 from watchword.domain.indices import Aspect, parse_aspect
-from watchword.domain.lifetimes import DAY, parse_iso
+from watchword.domain.lifetimes import DAY, iso, parse_iso, written_iso
 from watchword.domain.operations import Plan
+from watchword.domain.policies import ChangeKind, declared_elsewhere
 
 EVERY_SERIES = "*"
 FIELDS = (
     "series", "keep", "removeAfter", "maxSize", "maxRows", "keepLast", "schedule", "timeZone", "window", "atMost",
     "mode", "hold",
 )  # fmt: skip
+MAX_RULES = 1_000
 DEFAULT_SCHEDULE = "0 1 * * *"
 DEFAULT_AT_MOST = 50.0
 MAX_KEEP_LAST = 100
@@ -135,6 +137,24 @@ class RetentionRule:
         # In the second of two equal hours the library begins with moments of the first.
         return (moment for moment in found if moment > after)
 
+    def written(self) -> dict[str, Any]:
+        """As in a policy file, under the names in FIELDS, without those that are not given. `parse_rule` reads it."""
+        ages = {"keep": self.keep, "removeAfter": self.remove_after}
+        values: dict[str, Any] = {
+            "series": self.series,
+            **{name: None if age is None else written_iso(age) for name, age in ages.items()},
+            "maxSize": None if self.max_size is None else _written_size(self.max_size),
+            "maxRows": self.max_rows,
+            "keepLast": self.keep_last,
+            "schedule": self.schedule,
+            "timeZone": self.time_zone,
+            "window": None if self.window is None else str(self.window),
+            "atMost": f"{self.at_most:g}%",
+            "mode": self.mode.value.lower(),
+            "hold": self.hold,
+        }
+        return {name: value for name, value in values.items() if value is not None}
+
     def packed(self) -> dict[str, Any]:
         """Plain values, for the store."""
         window = None if self.window is None else str(self.window)
@@ -187,6 +207,22 @@ class Hold:
     set_at: int
     by_rule: bool = False  # declared by a rule, and released with it
 
+    def __str__(self) -> str:
+        what = "Every series" if self.series == EVERY_SERIES else self.series
+        return f"{what} is held since {iso(self.set_at)} by {self.set_by}: {self.reason}"
+
+    def refusal(self, message: str) -> Fault:
+        """The fault for what the hold forbids. The message follows who set the hold, since when and why."""
+        end = "" if self.reason.endswith((".", "!", "?")) else "."
+        return Fault(
+            Reason.SERIES_HELD,
+            f"{self}{end} {message}",
+            series=self.series,
+            setBy=self.set_by,
+            setAt=self.set_at,
+            holdReason=self.reason,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class SizeOfDay:
@@ -213,18 +249,62 @@ class RetentionState:
     rules: tuple[StoredRule, ...] = ()
     holds: tuple[Hold, ...] = field(default=())
 
-    def rule_of(self, aspect: Aspect) -> StoredRule | None:
+    def rule_of(self, series: Aspect | str) -> StoredRule | None:
         """The rule of the series, or else that of every series."""
         found = {one.rule.key: one for one in self.rules}
-        return found.get(series_key(aspect)) or found.get(EVERY_SERIES)
+        return found.get(series_key(series)) or found.get(EVERY_SERIES)
 
-    def hold_of(self, aspect: Aspect) -> Hold | None:
+    def hold_of(self, series: Aspect | str) -> Hold | None:
         found = {one.series: one for one in self.holds}
-        return found.get(series_key(aspect)) or found.get(EVERY_SERIES)
+        return found.get(series_key(series)) or found.get(EVERY_SERIES)
 
 
-def series_key(aspect: Aspect) -> str:
-    return str(aspect).lower()
+@dataclass(frozen=True, slots=True)
+class RuleChange:
+    kind: ChangeKind
+    series: str
+    before: StoredRule | None
+    after: RetentionRule | None
+    set_name: str | None
+
+    @property
+    def key(self) -> str:
+        return self.series.lower()
+
+
+@dataclass(frozen=True, slots=True)
+class RulePlan:
+    """The changes to make, and the rules of the set that are no longer declared and stay."""
+
+    changes: tuple[RuleChange, ...] = ()
+    undeclared: tuple[StoredRule, ...] = ()
+
+
+def plan_rules(
+    current: Iterable[StoredRule], declared: Sequence[RetentionRule], set_name: str, *, prune: bool
+) -> RulePlan:
+    """What turns the current rules into those that a policy set declares. A rule made by the API joins the set; one of
+    another set is a conflict.
+    """
+    kept = {one.rule.key: one for one in current}
+    changes: list[RuleChange] = []
+    for rule in declared:
+        before = kept.pop(rule.key, None)
+        if before is None:
+            changes.append(RuleChange(ChangeKind.CREATE, rule.series, None, rule, set_name))
+        elif before.set_name not in (None, set_name):
+            raise declared_elsewhere(f"The retention rule {rule.series}", before.set_name, set_name)
+        elif (before.rule, before.set_name) != (rule, set_name):
+            changes.append(RuleChange(ChangeKind.UPDATE, rule.series, before, rule, set_name))
+    left = tuple(one for one in kept.values() if one.set_name == set_name)
+    if not prune:
+        return RulePlan(tuple(changes), left)
+    gone = (RuleChange(ChangeKind.DELETE, one.rule.series, one, None, None) for one in left)
+    return RulePlan((*changes, *gone))
+
+
+def series_key(series: Aspect | str) -> str:
+    return str(series).lower()
 
 
 def check_series(value: object, where: str = "series") -> str:
@@ -243,6 +323,20 @@ def check_hold_reason(value: object, where: str = "reason") -> str:
     if not isinstance(value, str) or not value.strip() or len(value) > MAX_REASON or not value.isprintable():
         raise invalid(where, f"{where} must be printable text of 1 to {MAX_REASON} characters on one line.")
     return value
+
+
+def check_rules(asked: Sequence[Mapping[str, Any]]) -> tuple[RetentionRule, ...]:
+    """The rules that a policy set declares. A fault names the entry of `retention` and the field."""
+    if len(asked) > MAX_RULES:
+        raise invalid("retention", f"retention may have at most {MAX_RULES:,} entries.")
+    rules: dict[str, RetentionRule] = {}
+    for index, values in enumerate(asked):
+        where = f"retention[{index}]."
+        rule = parse_rule(values, where)
+        if rule.key in rules:
+            raise invalid(f"{where}series", f"{where}series is declared twice; a series has one rule.")
+        rules[rule.key] = rule
+    return tuple(rules.values())
 
 
 def parse_rule(asked: Mapping[str, Any], where: str = "") -> RetentionRule:
@@ -284,7 +378,7 @@ def parse_rule(asked: Mapping[str, Any], where: str = "") -> RetentionRule:
 def _duration(value: object, where: str, least: int) -> int:
     length = parse_iso(value if isinstance(value, str) else "", where)
     if not least <= length <= LONGEST:
-        raise invalid(where, f"{where} must be at least keep, and at most P36500D.")
+        raise invalid(where, f"{where} must be {'at least keep, and ' if least else ''}at most P36500D.")
     return length
 
 
@@ -293,6 +387,12 @@ def _size(value: object, where: str) -> int:
     if match is None:
         raise invalid(where, f"{where} must be a size such as 500MB; the units are {', '.join(_UNITS)}.")
     return int(match[1]) * _UNITS[match[2]]
+
+
+def _written_size(size: int) -> str:
+    """In the largest unit of which it is a whole number."""
+    unit = next(name for name, number in reversed(_UNITS.items()) if size % number == 0)
+    return f"{size // _UNITS[unit]}{unit}"
 
 
 def _number(value: object, where: str, most: int) -> int:

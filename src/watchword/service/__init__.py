@@ -13,6 +13,7 @@ from watchword.service.devices import Devices
 from watchword.service.offboarding import Offboarding
 from watchword.service.operations import Operations
 from watchword.service.policies import Policies
+from watchword.service.retention import Retention
 from watchword.service.sessions import Sessions
 from watchword.service.supervisor import Supervisor
 from watchword.service.tokens import Tokens
@@ -31,6 +32,7 @@ class CoreServices:
     sessions: Sessions
     devices: Devices
     policies: Policies
+    retention: Retention
     audit: AuditLog
     rejections: RejectionLog
     usage: UsageRecorder

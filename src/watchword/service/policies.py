@@ -30,7 +30,7 @@ from watchword.domain.policies import (
     out_of_scope,
 )
 from watchword.domain.policy_filters import PolicyFilter
-from watchword.domain.ports import Group, PolicyStore
+from watchword.domain.ports import Group, Store
 from watchword.domain.shown_actors import NOTHING_STORED, ShownActor
 from watchword.service.authority import Authority, not_accepted
 
@@ -39,7 +39,7 @@ SEE_ACTORS = (MANAGE, Privilege.MANAGE_ACCESS_TOKENS)
 
 
 class Policies:
-    def __init__(self, store: PolicyStore, authority: Authority, root_actor: str, new_id: Callable[[], str]) -> None:
+    def __init__(self, store: Store, authority: Authority, root_actor: str, new_id: Callable[[], str]) -> None:
         self._store = store
         self._authority = authority
         self._root_actor = root_actor
@@ -84,8 +84,8 @@ class Policies:
         await self._authority.write(grant, lambda grant: self._store.delete_policy(grant.precondition, urn))
 
     async def apply(self, grant: Grant, declared: PolicyDeclaration, *, prune: bool, dry_run: bool) -> PolicyPlan:
-        """Make a set of policies, groups and accounts match a declaration; with `dry_run`, only return the changes. To
-        declare accounts needs Manage Service Accounts too.
+        """Make a set of policies, groups, accounts and retention rules match a declaration; with `dry_run`, only return
+        the changes. To declare accounts needs Manage Service Accounts too, to change rules Truncate time series index.
         """
         grant.expect(MANAGE)
         accounts = () if declared.entities is None else declared.entities.accounts
@@ -98,9 +98,15 @@ class Policies:
             if accounts:
                 grant.require(Privilege.MANAGE_SERVICE_ACCOUNTS)
             if not dry_run:
-                return await self._store.apply_policies(grant.precondition, declared, prune=prune)
+                return await self._store.apply_policies(
+                    grant.precondition, declared, prune=prune, require=grant.require
+                )
             policies, entities = await self._store.policies(), await self._store.entities(declared)
-            return plan_declaration(policies.policies, entities, declared, prune=prune)
+            rules = (await self._store.retention()).rules
+            plan = plan_declaration(policies.policies, entities, rules, declared, prune=prune)
+            if plan.rule_changes:
+                grant.require(Privilege.TRUNCATE_TIMESERIES_INDEX_PRIVILEGE)
+            return plan
 
         return await self._authority.write(grant, write)
 

@@ -61,6 +61,13 @@ ASKED_BY = {
     "listActors": "actor list",
     "listEventActions": "event actions",
     "timeseriesHistogram": "index histogram",
+    "retentionRules": "retention list",
+    "retentionRule": "retention show",
+    "retentionHolds": "retention holds",
+    "setRetentionRule": "retention apply",
+    "deleteRetentionRule": "retention delete",
+    "holdSeries": "retention hold",
+    "releaseSeries": "retention release",
 }
 # For forms only; the command line reports invalid lifetimes.
 OF_FORMS = {"allowedDurations"}

@@ -20,7 +20,7 @@ async def operations(_: Any, info: Info, input: Json | None = None) -> Json:
     async with info.context.searching:
         found, node = await service.list(grant, **page)
     actors = await info.context.names(one.asked_by for one in found.rows)
-    rows = [_operation_json(info, TaskId(node, one.number), one, actors) for one in found.rows]
+    rows = [operation_json(info, TaskId(node, one.number), one, actors) for one in found.rows]
     return page | {"total": found.total, "operations": rows}
 
 
@@ -66,10 +66,10 @@ async def cancel_operation(_: Any, info: Info, id: str) -> Json:
 
 
 async def _named_json(info: Info, task: TaskId, operation: Operation) -> Json:
-    return _operation_json(info, task, operation, await info.context.names([operation.asked_by]))
+    return operation_json(info, task, operation, await info.context.names([operation.asked_by]))
 
 
-def _operation_json(info: Info, task: TaskId, operation: Operation, actors: Mapping[str, str]) -> Json:
+def operation_json(info: Info, task: TaskId, operation: Operation, actors: Mapping[str, str]) -> Json:
     now, work = info.context.now, operation.work
     names = "started_at changed_at finished_at percent cancel_asked_at cancel_asked_by"
     return record_json(work, "rows_done rows_to_do note error attempts") | record_json(

@@ -42,8 +42,10 @@ from watchword.domain.policies import (
     right_of,
 )
 from watchword.domain.policy_filters import parse_policy_filter
+from watchword.domain.retention import check_rules
 from watchword.http.graphql.context import Info, Json, page_of, query_of, record_json
 from watchword.http.graphql.directory_resolvers import Shown, group_json, users_json
+from watchword.http.graphql.retention_resolvers import rule_change_json
 
 
 async def get_granted_privileges(_: Any, info: Info, input: Json) -> Json:
@@ -117,9 +119,11 @@ async def apply_policies(_: Any, info: Info, input: Json) -> Json:
         "dryRun": dry_run,
         "changes": [_change_json(change, shown) for change in plan.changes],
         "entities": [_entity_change_json(change) for change in entities.changes],
+        "retention": [rule_change_json(change) for change in plan.rule_changes],
         "unchanged": _unchanged(declared, plan),
         "undeclared": [policy_json(policy, shown) for policy in plan.undeclared],
         "undeclaredEntities": [entity.urn for entity in entities.undeclared],
+        "undeclaredRetention": [] if plan.rules is None else [one.rule.series for one in plan.rules.undeclared],
     }
 
 
@@ -208,7 +212,8 @@ def _declared(input: Json) -> PolicyDeclaration:
         DeclaredAccount(one["id"], one["name"], one.get("description"), frozenset(one.get("groups") or ()))
         for one in input.get("accounts") or ()
     ]
-    return replace(declared, entities=check_entities(groups, accounts, declared.set_name))
+    entities, rules = check_entities(groups, accounts, declared.set_name), check_rules(input.get("retention") or ())
+    return replace(declared, entities=entities, rules=rules)
 
 
 def _optional_set(words: list[str] | None) -> frozenset[str] | None:
@@ -219,7 +224,8 @@ def _unchanged(declared: PolicyDeclaration, plan: PolicyPlan) -> int:
     entities = declared.entities or NO_ENTITIES
     wanted = {policy.urn for policy in declared.policies}
     wanted |= {entity.urn for entity in (*entities.groups, *entities.accounts)}
-    return len(wanted - {change.urn for change in plan.all_changes})
+    rules = {rule.key for rule in declared.rules} - {change.key for change in plan.rule_changes}
+    return len(wanted - {change.urn for change in plan.all_changes}) + len(rules)
 
 
 def _policy(urn: str, input: Json, where: str = "") -> Policy:

@@ -27,6 +27,7 @@ from watchword.http.graphql import (
     directory_resolvers,
     operation_resolvers,
     policy_resolvers,
+    retention_resolvers,
     session_resolvers,
     token_resolvers,
 )
@@ -66,7 +67,7 @@ def _root_resolvers() -> dict[str, Callable[..., Any]]:
     """The public coroutine functions of these modules. Each has the name of its field, in snake case."""
     modules = (
         *(actor_resolvers, directory_resolvers, operation_resolvers),
-        *(policy_resolvers, session_resolvers, token_resolvers),
+        *(policy_resolvers, retention_resolvers, session_resolvers, token_resolvers),
     )
     members = [getmembers(module, iscoroutinefunction) for module in modules]
     return {camel_case(name): function for name, function in chain(*members) if not name.startswith("_")}

@@ -7,6 +7,7 @@ from watchword.stores.sql.imports import SqlImports
 from watchword.stores.sql.keys import SqlKeys
 from watchword.stores.sql.operations import SqlOperations
 from watchword.stores.sql.policies import SqlActors, SqlPolicies
+from watchword.stores.sql.retention import SqlRetention
 from watchword.stores.sql.sessions import SqlSessions
 from watchword.stores.sql.token_lifecycle import SqlTokens
 
@@ -21,6 +22,7 @@ class SqlStore(
     SqlKeys,
     SqlEvents,
     SqlOperations,
+    SqlRetention,
     SqlImports,
 ):
     """Each backend adds verification, the insert of a token and searches, for speed."""

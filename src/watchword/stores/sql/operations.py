@@ -18,9 +18,12 @@ from watchword.domain.operations import (
     Work,
     event_of,
 )
+from watchword.domain.retention import EVERY_SERIES, series_key
 from watchword.domain.tasks import TaskId
 from watchword.stores import rows
+from watchword.stores.sql.holds import find_hold
 from watchword.stores.sql.transaction import (
+    RETENTION,
     SqlPart,
     Transaction,
     check_precondition,
@@ -50,7 +53,8 @@ _SAVE = f"""
 UPDATE operations SET state = $2, work = $3, started_at = $4, changed_at = $5, finished_at = $6, held_until = $7
 WHERE number = $1 RETURNING {_COLUMNS}"""
 _ASK_CANCEL = f"""
-UPDATE operations SET cancel_asked_at = $2, cancel_asked_by = $3 WHERE number = $1 RETURNING {_COLUMNS}"""
+UPDATE operations SET cancel_asked_at = $2, cancel_asked_by = $3, not_before = 0 WHERE number = $1
+RETURNING {_COLUMNS}"""
 
 
 class SqlOperations(SqlPart):
@@ -61,7 +65,10 @@ class SqlOperations(SqlPart):
 
     @transaction
     async def add_operation(self, tx: Transaction, precondition: WritePrecondition, plan: Plan) -> Operation:
-        now = await check_precondition(tx, precondition, exclusive=[f"index:{plan.home}/{plan.index}"])
+        lock = f"index:{plan.home}/{plan.index}"
+        now = await check_precondition(tx, precondition, shared=[RETENTION], exclusive=[lock])
+        if (hold := await find_hold(tx, plan.aspect)) is not None:
+            raise hold.refusal("Nothing was removed.")
         running = await tx.fetchval(_RUNNING, plan.home, plan.index)
         if running is not None:
             task = str(await _task(tx, running))
@@ -99,9 +106,7 @@ class SqlOperations(SqlPart):
             if state.is_over:
                 message = f"The operation is over: {state.value}."
             raise Fault(Reason.TOO_LATE_TO_CANCEL, message, state=state.value)
-        event = Event(Action.OPERATION_CANCEL_ASKED, str(await _task(tx, number)))
-        await write_events(tx, precondition, [event], now)
-        return _operation(await tx.fetchrow(_ASK_CANCEL, number, now, precondition.actor))
+        return await _ask_cancel(tx, precondition, number, now)
 
     async def lease_operation(self, millis: int, home: str = "") -> Operation | None:
         async def work(tx: Transaction) -> Operation | None:
@@ -135,6 +140,30 @@ class SqlOperations(SqlPart):
         if moved:
             await _write_event(tx, system_precondition("supervisor"), saved, now)
         return saved
+
+
+async def cancel_active(
+    tx: Transaction, precondition: WritePrecondition, series: str, now: int
+) -> tuple[Operation, ...]:
+    """Ask the active operations on a series, or on all for `*`, to cancel; returns all of them. One that is SWAPPING
+    goes on.
+    """
+    found = map(_operation, await tx.fetch(f"SELECT {_COLUMNS} FROM operations WHERE {_ACTIVE} ORDER BY number"))
+    active: list[Operation] = []
+    for number in [one.number for one in found if series in (EVERY_SERIES, series_key(one.plan.aspect))]:
+        operation = await _locked(tx, number)
+        if operation is None or operation.state.is_over:
+            continue
+        if operation.state.may_be_cancelled and operation.cancel_asked_at is None:
+            operation = await _ask_cancel(tx, precondition, number, now)
+        active.append(operation)
+    return tuple(active)
+
+
+async def _ask_cancel(tx: Transaction, precondition: WritePrecondition, number: int, now: int) -> Operation:
+    event = Event(Action.OPERATION_CANCEL_ASKED, str(await _task(tx, number)))
+    await write_events(tx, precondition, [event], now)
+    return _operation(await tx.fetchrow(_ASK_CANCEL, number, now, precondition.actor))
 
 
 async def _write_event(tx: Transaction, precondition: WritePrecondition, operation: Operation, now: int) -> None:

@@ -34,6 +34,8 @@ from watchword.domain.policies import (
     PolicyDeclaration,
     PolicyPlan,
     PolicySet,
+    Require,
+    deny,
 )
 from watchword.domain.ports import Group
 from watchword.domain.sessions import sessions_ended
@@ -41,8 +43,10 @@ from watchword.domain.shown_actors import NOTHING_STORED, ShownActor
 from watchword.domain.store_urls import LastStart
 from watchword.stores import rows
 from watchword.stores.sql.declared_entities import ADD_MEMBER, apply_entities, find_entities
+from watchword.stores.sql.retention import apply_rules, find_rules
 from watchword.stores.sql.transaction import (
     POLICIES,
+    RETENTION,
     Dialect,
     SqlPart,
     Transaction,
@@ -85,10 +89,12 @@ async def _change(
     tx: Transaction, precondition: WritePrecondition, declared: PolicyDeclaration | None = None
 ) -> AsyncIterator[list[Event]]:
     """Changes by one transaction at a time. If the block adds events, the policy version advances with them. Declared
-    accounts are locked too.
+    accounts and the retention rules are locked too.
     """
     entities = None if declared is None else declared.entities
     locks = [] if entities is None else [actor_lock(account.urn) for account in entities.accounts]
+    if declared is not None:
+        locks.append(RETENTION)
     now = await check_precondition(tx, precondition, exclusive=[POLICIES, *locks])
     events: list[Event] = []
     yield events
@@ -131,11 +137,17 @@ class SqlPolicies(SqlPart):
 
     @transaction
     async def apply_policies(
-        self, tx: Transaction, precondition: WritePrecondition, declared: PolicyDeclaration, *, prune: bool
+        self,
+        tx: Transaction,
+        precondition: WritePrecondition,
+        declared: PolicyDeclaration,
+        *,
+        prune: bool,
+        require: Require = deny,
     ) -> PolicyPlan:
         async with _change(tx, precondition, declared) as events:
             plan = await _plan(tx, declared, prune=prune)
-            events.extend(await _apply(tx, plan, precondition.actor))
+            events.extend(await _apply(tx, plan, precondition, require))
         return plan
 
     @snapshot
@@ -168,7 +180,8 @@ class SqlPolicies(SqlPart):
             await tx.executemany(_PUT, [_policy_values(policy) for policy in added])
             if declared is not None:
                 plan = await _plan(tx, declared, prune=True)
-            events.extend(await _apply(tx, plan, precondition.actor))
+            # The operator, who wrote the file, may do everything.
+            events.extend(await _apply(tx, plan, precondition, lambda _: None))
             events.extend(await _changed_settings(tx, settings))
         return plan
 
@@ -450,16 +463,18 @@ async def _all(tx: Transaction) -> tuple[Policy, ...]:
 
 
 async def _plan(tx: Transaction, declared: PolicyDeclaration, *, prune: bool) -> PolicyPlan:
-    return plan_declaration(await _all(tx), await find_entities(tx, declared), declared, prune=prune)
+    found = await _all(tx), await find_entities(tx, declared), await find_rules(tx)
+    return plan_declaration(*found, declared, prune=prune)
 
 
-async def _apply(tx: Transaction, plan: PolicyPlan, actor: str) -> list[Event]:
+async def _apply(tx: Transaction, plan: PolicyPlan, precondition: WritePrecondition, require: Require) -> list[Event]:
     changes = plan.changes
-    entities = [] if plan.entities is None else await apply_entities(tx, actor, plan.entities.changes)
+    entities = [] if plan.entities is None else await apply_entities(tx, precondition.actor, plan.entities.changes)
+    rules = await apply_rules(tx, precondition, plan.rule_changes, require, await tx.now())
     await tx.executemany(_PUT, [_policy_values(change.after) for change in changes if change.after is not None])
     deleted = [change.urn for change in changes if change.kind is ChangeKind.DELETE]
     await tx.execute(f"DELETE FROM policies WHERE urn {tx.dialect.any_of('$1')}", deleted)
-    return entities + [
+    return [*entities, *rules] + [
         Event(_ACTIONS[change.kind], change.urn, {} if change.after is None else _policy_detail(change.after))
         for change in changes
     ]

@@ -28,6 +28,8 @@ LONG_SECONDS = 60.0
 # Names of locks. PostgreSQL takes them in one order; SQLite has one writer and takes none.
 POLICIES = "policies"
 KEYS = "keys"
+RETENTION = "retention"
+"""Rules and holds: shared by all that start to remove rows."""
 TOKENS = "tokens"
 """Every token family: shared by all that change a token, exclusive for changes to many families."""
 

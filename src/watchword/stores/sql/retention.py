@@ -1,0 +1,191 @@
+"""Retention rules, and the holds that are set by hand or declared by a rule."""
+
+from collections.abc import Iterable
+
+import orjson
+
+from watchword.domain.actors import WritePrecondition
+from watchword.domain.errors import Fault, Reason
+from watchword.domain.events import Action, Detail, Event
+from watchword.domain.operations import Operation
+from watchword.domain.policies import ChangeKind, Privilege, Require
+from watchword.domain.retention import (
+    MAX_RULES,
+    Hold,
+    RetentionRule,
+    RetentionState,
+    RuleChange,
+    StoredRule,
+    series_key,
+)
+from watchword.stores import rows
+from watchword.stores.sql.holds import HOLD, hold_of
+from watchword.stores.sql.operations import cancel_active
+from watchword.stores.sql.transaction import (
+    RETENTION,
+    SqlPart,
+    Transaction,
+    check_precondition,
+    snapshot,
+    transaction,
+    write_events,
+)
+
+_RULE = "rule, set_name, changed_at, changed_by"
+_GET_RULE = f"SELECT {_RULE} FROM retention_rules WHERE series = $1"
+_PUT_RULE = f"""
+INSERT INTO retention_rules (series, {_RULE}) VALUES ($1, $2, $3, $4, $5)
+ON CONFLICT (series) DO UPDATE SET rule = excluded.rule, set_name = excluded.set_name,
+    changed_at = excluded.changed_at, changed_by = excluded.changed_by"""
+_GET_HOLD = f"SELECT {HOLD} FROM retention_holds WHERE series = $1"
+_PUT_HOLD = f"""
+INSERT INTO retention_holds ({HOLD}) VALUES ($1, $2, $3, $4, $5)
+ON CONFLICT (series) DO UPDATE SET reason = excluded.reason"""
+
+
+class SqlRetention(SqlPart):
+    @snapshot
+    async def retention(self, tx: Transaction) -> RetentionState:
+        holds = await tx.fetch(f"SELECT {HOLD} FROM retention_holds ORDER BY series")
+        return RetentionState(await find_rules(tx), tuple(map(hold_of, holds)))
+
+    @transaction
+    async def put_rule(
+        self, tx: Transaction, precondition: WritePrecondition, rule: RetentionRule, require: Require
+    ) -> StoredRule:
+        now = await check_precondition(tx, precondition, exclusive=[RETENTION])
+        before = await _find_rule(tx, rule.key)
+        if before is not None and before.rule == rule:
+            return before
+        set_name = None if before is None else before.set_name
+        kind = ChangeKind.CREATE if before is None else ChangeKind.UPDATE
+        change = RuleChange(kind, rule.series, before, rule, set_name)
+        await write_events(tx, precondition, await apply_rules(tx, precondition, [change], require, now), now)
+        return StoredRule(rule, set_name, now, precondition.actor)
+
+    @transaction
+    async def delete_rule(
+        self, tx: Transaction, precondition: WritePrecondition, series: str, require: Require
+    ) -> None:
+        now = await check_precondition(tx, precondition, exclusive=[RETENTION])
+        before = await _find_rule(tx, series_key(series))
+        if before is None:
+            raise Fault(Reason.RULE_NOT_FOUND, f"There is no retention rule for {series}.")
+        change = RuleChange(ChangeKind.DELETE, series, before, None, None)
+        await write_events(tx, precondition, await apply_rules(tx, precondition, [change], require, now), now)
+
+    @transaction
+    async def set_hold(
+        self, tx: Transaction, precondition: WritePrecondition, series: str, reason: str
+    ) -> tuple[Hold, tuple[Operation, ...]]:
+        now = await check_precondition(tx, precondition, exclusive=[RETENTION])
+        hold = Hold(series_key(series), reason, precondition.actor, now)
+        found = await _find_hold(tx, hold.series)
+        if found is None:
+            await write_events(tx, precondition, [await _put_hold(tx, hold)], now)
+        elif found.by_rule or (found.set_by, found.reason) != (hold.set_by, hold.reason):
+            # Another's hold must not become one's own, which one may release.
+            raise found.refusal("Nothing was changed. It can be set again once it is released.")
+        return found or hold, await cancel_active(tx, precondition, hold.series, now)
+
+    @transaction
+    async def release_hold(
+        self, tx: Transaction, precondition: WritePrecondition, series: str, require: Require
+    ) -> None:
+        now = await check_precondition(tx, precondition, exclusive=[RETENTION])
+        found = await _find_hold(tx, series_key(series))
+        if found is None:
+            raise Fault(Reason.HOLD_NOT_FOUND, f"There is no hold on {series}.")
+        if found.by_rule:
+            raise Fault(
+                Reason.HOLD_DECLARED,
+                f"The retention rule of {series} declares the hold. To release it, apply the rule without hold.",
+                series=found.series,
+            )
+        events = [await _delete_hold(tx, precondition, found, require)]
+        rule = await _find_rule(tx, found.series)
+        if rule is not None and rule.rule.hold is not None:
+            declared = Hold(found.series, rule.rule.hold, rule.changed_by, now, by_rule=True)
+            events.append(await _put_hold(tx, declared))
+        await write_events(tx, precondition, events, now)
+
+
+async def find_rules(tx: Transaction) -> tuple[StoredRule, ...]:
+    return tuple(map(_stored_rule, await tx.fetch(f"SELECT {_RULE} FROM retention_rules ORDER BY series")))
+
+
+async def apply_rules(
+    tx: Transaction, precondition: WritePrecondition, changes: Iterable[RuleChange], require: Require, now: int
+) -> list[Event]:
+    """Make the changes, and those of the holds that the rules declare. The caller has the lock RETENTION and writes the
+    events.
+    """
+    events: list[Event] = []
+    for change in changes:
+        require(Privilege.TRUNCATE_TIMESERIES_INDEX_PRIVILEGE)
+        if (rule := change.after) is None:
+            await tx.execute("DELETE FROM retention_rules WHERE series = $1", change.key)
+            events.append(Event(Action.RETENTION_RULE_DELETED, change.key))
+        else:
+            packed = rows.json_text(rule.packed())
+            await tx.execute(_PUT_RULE, change.key, packed, change.set_name, now, precondition.actor)
+            detail = rule.written() | {"set": change.set_name}
+            events.append(Event(Action.RETENTION_RULE_SET, change.key, detail))
+        events += await _declare_hold(tx, precondition, change, require, now)
+    if events and await tx.fetchval("SELECT count(*) FROM retention_rules") > MAX_RULES:
+        raise Fault(Reason.TOO_MANY_RULES, f"There may be at most {MAX_RULES:,} retention rules. Nothing was changed.")
+    return events
+
+
+async def _declare_hold(
+    tx: Transaction, precondition: WritePrecondition, change: RuleChange, require: Require, now: int
+) -> list[Event]:
+    """The hold of the series after a change of its rule. A hold set by hand stays as it is."""
+    before = None if change.before is None else change.before.rule.hold
+    after = None if change.after is None else change.after.hold
+    if before == after:
+        return []
+    found = await _find_hold(tx, change.key)
+    if after is None:
+        if found is not None and found.by_rule:
+            return [await _delete_hold(tx, precondition, found, require)]
+        require(Privilege.RELEASE_RETENTION_HOLDS)
+        return []
+    if found is not None and not found.by_rule:
+        return []
+    event = await _put_hold(tx, Hold(change.key, after, precondition.actor, now, by_rule=True))
+    await cancel_active(tx, precondition, change.key, now)
+    return [event]
+
+
+async def _put_hold(tx: Transaction, hold: Hold) -> Event:
+    await tx.execute(_PUT_HOLD, hold.series, hold.reason, hold.set_by, hold.set_at, int(hold.by_rule))
+    return Event(Action.RETENTION_HOLD_SET, hold.series, {"reason": hold.reason, "byRule": hold.by_rule})
+
+
+async def _delete_hold(tx: Transaction, precondition: WritePrecondition, hold: Hold, require: Require) -> Event:
+    if hold.set_by != precondition.actor:
+        require(Privilege.RELEASE_RETENTION_HOLDS)
+    await tx.execute("DELETE FROM retention_holds WHERE series = $1", hold.series)
+    detail: dict[str, Detail] = {
+        "reason": hold.reason,
+        "setBy": hold.set_by,
+        "setAt": hold.set_at,
+        "byRule": hold.by_rule,
+    }
+    return Event(Action.RETENTION_HOLD_RELEASED, hold.series, detail)
+
+
+async def _find_rule(tx: Transaction, key: str) -> StoredRule | None:
+    row = await tx.fetchrow(_GET_RULE, key)
+    return None if row is None else _stored_rule(row)
+
+
+async def _find_hold(tx: Transaction, key: str) -> Hold | None:
+    row = await tx.fetchrow(_GET_HOLD, key)
+    return None if row is None else hold_of(row)
+
+
+def _stored_rule(row: rows.Row) -> StoredRule:
+    rule, set_name, changed_at, changed_by = row
+    return StoredRule(RetentionRule.unpacked(orjson.loads(rule)), set_name, changed_at, changed_by)
