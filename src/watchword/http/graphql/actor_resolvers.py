@@ -32,6 +32,7 @@ PRIVILEGE_FIELDS = {
     "getTaskStatus": Privilege.GET_ES_TASK_STATUS_PRIVILEGE,
     "getIndexSizes": Privilege.GET_TIMESERIES_INDEX_SIZES_PRIVILEGE,
     "truncateTimeseries": Privilege.TRUNCATE_TIMESERIES_INDEX_PRIVILEGE,
+    "releaseRetentionHolds": Privilege.RELEASE_RETENTION_HOLDS,
     "manageSystemOperations": Privilege.MANAGE_SYSTEM_OPERATIONS,
     "viewAuditLog": Privilege.VIEW_AUDIT_LOG,
 }
