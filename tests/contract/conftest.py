@@ -18,7 +18,7 @@ from watchword.domain.ports import Store
 def backend(request: pytest.FixtureRequest, tmp_path: Path, shared_clusters: SharedClusters) -> Iterator[Backend]:
     made = backend_of(request.param, tmp_path, shared_clusters)
     yield made
-    made.close()
+    made.release()
 
 
 @pytest.fixture

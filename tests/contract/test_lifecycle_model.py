@@ -163,6 +163,7 @@ ISSUE = Issue("kid-1", 10_000)
 def test_store_matches_the_lifecycle_model(
     backend: Backend, run: Run, walked: list[tuple[str, int, int, bool]]
 ) -> None:
+    backend.release()  # of the example before
     location: StoreLocation = backend.location()
     stores = (run(location.open()), run(location.open()))
     try:

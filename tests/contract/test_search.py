@@ -50,6 +50,7 @@ async def fill(store: Store, clock: SettableClock, among: list[TokenRecord]) -> 
 def test_search_matches_the_reference(
     run: Run, backend: Backend, among: list[TokenRecord], data: st.DataObject
 ) -> None:
+    backend.release()  # of the example before
     location = backend.location()
     wanted = data.draw(st.lists(searches(among), min_size=1, max_size=12))
 
@@ -70,6 +71,7 @@ def test_search_matches_the_reference(
 def test_search_for_some_record_fields_returns_these_fields_only(
     run: Run, backend: Backend, among: list[TokenRecord], data: st.DataObject
 ) -> None:
+    backend.release()  # of the example before
     location = backend.location()
     wanted = data.draw(st.lists(searches(among), min_size=1, max_size=6))
     fields = data.draw(st.sets(st.sampled_from(TokenRecord._fields)))
@@ -98,6 +100,7 @@ def test_search_for_some_record_fields_returns_these_fields_only(
 def test_rows_as_json_equal_the_records(
     run: Run, backend: Backend, among: list[TokenRecord], data: st.DataObject
 ) -> None:
+    backend.release()  # of the example before
     location = backend.location()
     wanted = data.draw(st.lists(searches(among), min_size=1, max_size=6))
     fields = data.draw(st.permutations(sorted(JSON_FIELDS, key=str)).map(tuple)), (Field.NAME, Field.URN)
@@ -125,6 +128,7 @@ def test_rows_as_json_equal_the_records(
 @settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(among=families(min_size=3))
 def test_every_sort_order_matches_the_reference(run: Run, backend: Backend, among: list[TokenRecord]) -> None:
+    backend.release()  # of the example before
     location = backend.location()
     orders = [
         Search(sort=Sort(field, descending), filters=filters, count=1_000)
