@@ -14,6 +14,7 @@ from tests.cli.in_process import watchword
 from tests.cli.test_help import COMMANDS
 from tests.support.datahub_rows import new_token, person, write_export
 from tests.support.devices import approve_shown
+from tests.support.preloaded import folder_with_program
 from tests.support.server import ADMIN, Server
 from tests.support.terminal import Terminal
 
@@ -60,7 +61,7 @@ class World:
         self.env = {
             "HOME": str(home),
             "XDG_CONFIG_HOME": str(home / "config"),
-            "PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin",
+            "PATH": f"{folder_with_program()}:{Path(sys.executable).parent}:/usr/bin:/bin",
             "WATCHWORD_DATA_DIR": str(home / "watchword-data"),
             "PS1": "",
         }

@@ -204,8 +204,15 @@ request = {{"words": sys.argv[1:], "env": dict(os.environ), "cwd": os.getcwd()}}
 socket.send_fds(asking, [json.dumps(request).encode()], [0, 1, 2, theirs])
 os.close(theirs)
 pid = int(os.read(status, 10))
+
+def pass_on(which, _):
+    try:
+        os.kill(pid, which)
+    except ProcessLookupError:
+        pass  # it has ended, and its exit code follows
+
 for which in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-    signal.signal(which, lambda which, _: os.kill(pid, which))
+    signal.signal(which, pass_on)
 for file in (0, 1):  # so that a pipe ends when the command closes it
     os.close(file)
 code = int(os.read(status, 100) or 1)
@@ -261,6 +268,9 @@ def _load() -> None:
     for module in pkgutil.walk_packages(watchword.__path__, "watchword."):
         if not module.name.endswith("__main__"):
             importlib.import_module(module.name)
+    from watchword.http.graphql.schema import built_schema
+
+    built_schema()  # a fifth of the time of a start of a server
     assert threading.active_count() == len([*Path("/proc/self/task").iterdir()]) == 1, (
         "a thread does not survive a fork"
     )
