@@ -65,6 +65,13 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     properties.seed_item(item)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Start the longest tests first. xdist deals the tests out in this order, and idle workers steal from the end of
+    the longest queue: a long test that starts late would run alone at the end.
+    """
+    items.sort(key=lambda item: item.get_closest_marker("long") is None)
+
+
 def pytest_collection_finish() -> None:
     gc.enable()
     _exempt_from_collection()

@@ -10,6 +10,7 @@ from tests.support.nodes import KINDS_IN_TURN, own_node, unique_prefix
 from watchword.domain.errors import Reason
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", KINDS_IN_TURN)
 def test_finished_tasks_are_known_after_a_restart_and_lost_ones_are_not(kind: str, tmp_path: Path, run: Run) -> None:
     with own_node(kind, tmp_path) as node:

@@ -236,6 +236,7 @@ def assert_no_wrong_answer(run: FailoverRun) -> None:
     assert objections == [], report(run.history, objections)
 
 
+@pytest.mark.long
 def test_confirmed_reads_are_right_where_reads_of_the_primary_are_wrong(
     cluster: PatroniCluster, tmp_path: Path
 ) -> None:

@@ -338,6 +338,7 @@ def explore(server: Server, examples: int, steps: int) -> None:
     assert check.returncode == 0, check.stdout
 
 
+@pytest.mark.long
 def test_every_response_matches_the_model(alone: Server) -> None:
     explore(alone, examples=30, steps=40)
 

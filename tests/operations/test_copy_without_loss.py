@@ -138,6 +138,7 @@ def test_late_write_block_of_a_killed_instance_is_removed_from_the_copy(
     copy.check()
 
 
+@pytest.mark.long
 def test_instance_suspended_while_swapping_does_no_harm_when_it_continues(copy: Copy, make_server: MakeServer) -> None:
     with copy.traffic:
         task = _wait_for(copy, "SWAPPING")
@@ -201,6 +202,7 @@ def test_operation_cannot_be_cancelled_while_swapping(copy: Copy) -> None:
     assert copy.series.over(task)["state"] == "DONE"
 
 
+@pytest.mark.long
 def test_graceful_stop_unblocks_writes_and_the_next_start_continues(copy: Copy) -> None:
     with copy.traffic:
         task = _wait_for(copy, "VERIFYING")
