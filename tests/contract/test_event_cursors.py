@@ -91,7 +91,7 @@ def postgres_location(
     location = backend.location()
     assert isinstance(location, PostgresLocation)
     yield location
-    backend.close()
+    backend.release()
 
 
 @contextmanager
