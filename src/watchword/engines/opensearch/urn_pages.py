@@ -15,8 +15,9 @@ from watchword.engines.opensearch.cluster_client import ClusterClient, reading
 
 PAGE_URNS = 300
 """A cluster rejects queries of more than 1,024 clauses. An urn is at most three: itself and a range of times."""
-# A value that the field's mapping ignores because of its length is there all the same: that row stays.
-_NO_URN: queries.Query = {"bool": {"must_not": [{"exists": {"field": URN}}, {"term": {"_ignored": URN}}]}}
+_NO_URN: queries.Query = {"bool": {"must_not": [{"exists": {"field": URN}}]}}
+_UNSAFE = frozenset({"normalizer", "ignore_above"})
+"""With a normalizer, two urns may look like one. With `ignore_above`, a row with a long urn looks like one without."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,10 +83,9 @@ class UrnPages:
 
 
 def check_urn(mapping: dict[str, Any]) -> None:
-    """Other types have no groups, and with a normalizer two urns may be one."""
-    if mapping.get("type") != "keyword" or "normalizer" in mapping:
+    if mapping.get("type") != "keyword" or _UNSAFE & mapping.keys():
         raise Fault(
             Reason.INDEX_REFUSED,
-            "keepLast needs an index that maps urn as keyword, without a normalizer. Nothing was removed.",
-            why=f"urn is mapped as {mapping.get('type', 'nothing')}",
+            "keepLast needs an index that maps urn as keyword, without normalizer or ignore_above. Nothing changed.",
+            why=f"the mapping of urn: {mapping}",
         )

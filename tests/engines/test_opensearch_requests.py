@@ -1,0 +1,91 @@
+"""What planning costs a cluster, counted in requests, and indices whose urns cannot be grouped."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.engines.harness import UNTIL, ClusterHarness, Rows, Run
+from tests.support.engine_nodes import NodePlace, engine_at
+from tests.support.gate import Gate, gate_to
+from tests.support.nodes import KINDS_IN_TURN, Client, unique_prefix
+from watchword.domain.errors import Reason
+from watchword.engines.opensearch.urn_pages import PAGE_URNS
+
+pytestmark = pytest.mark.parametrize("search_node", KINDS_IN_TURN, indirect=True)
+YEAR = 365 * 86_400_000
+
+
+@pytest.fixture
+def gate(search_node: Client) -> Iterator[Gate]:
+    with gate_to(search_node.url) as gate:
+        yield gate
+
+
+@pytest.fixture
+def on(search_node: Client, gate: Gate, run: Run) -> Iterator[ClusterHarness]:
+    place = NodePlace(search_node, unique_prefix())
+    engine = engine_at(gate.url)
+    yield ClusterHarness(run, engine, place)
+    run(engine.close())
+    search_node.drop(place.prefix)
+
+
+def series(urns: int, rows_of_each: int) -> Rows:
+    """Over thirty years."""
+    step = 30 * YEAR // (urns * rows_of_each)
+    return {
+        f"{urn}-{n}": {"urn": f"urn:{urn}", "timestampMillis": UNTIL - (urn * rows_of_each + n) * step}
+        for urn in range(urns)
+        for n in range(rows_of_each)
+    }
+
+
+def mapped(on: ClusterHarness, urn: dict[str, Any]) -> str:
+    index = on.place.name("one")
+    assert isinstance(on.place, NodePlace)
+    times = {"type": "date", "format": "epoch_millis"}
+    analysis = {"normalizer": {"lower": {"type": "custom", "filter": ["lowercase"]}}}
+    body = {
+        "settings": {"number_of_shards": 1, "analysis": analysis},
+        "mappings": {"properties": {"urn": urn, "timestampMillis": times}},
+    }
+    on.place.node.ask("PUT", f"/{index}", body)
+    return index
+
+
+def test_planning_needs_few_requests_whatever_the_number_of_rows(on: ClusterHarness, gate: Gate) -> None:
+    lines: list[bytes] = []
+
+    def noted(line: bytes) -> bool:
+        lines.append(line)
+        return False
+
+    def requests(work: Any) -> int:
+        lines.clear()
+        on.run(work)
+        return len(lines)
+
+    small, large = on.index("small", series(1, 20)), on.index("large", series(PAGE_URNS + 1, 8))
+    gate.hold(noted)
+    for index, pages in ((small, 1), (large, 2)):
+        assert requests(on.engine.count(index, UNTIL - YEAR)) == 4
+        assert requests(on.engine.count(index, UNTIL - YEAR, keep_last=2)) <= 5 + 2 * pages
+        assert requests(on.engine.moment(index, 15, UNTIL - YEAR)) <= 10
+
+
+@pytest.mark.parametrize(
+    "urn",
+    [{"type": "text"}, {"type": "keyword", "normalizer": "lower"}, {"type": "keyword", "ignore_above": 10}],
+    ids=["text", "normalizer", "ignore_above"],
+)
+def test_keep_last_needs_urns_mapped_as_keyword(on: ClusterHarness, urn: dict[str, Any]) -> None:
+    index = mapped(on, urn)
+    rows = series(2, 3)
+    on.write(index, rows)
+    for work in (on.engine.count(index, UNTIL, 1), on.engine.deletion_page(index, UNTIL, 1, None)):
+        refused = on.refused(work)
+        assert refused.reason is Reason.INDEX_REFUSED
+        assert "keepLast needs an index that maps urn as keyword" in refused.message
+    assert on.run(on.engine.count(index, UNTIL)).old == 6
+    assert on.rows(index) == rows
