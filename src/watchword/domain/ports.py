@@ -42,6 +42,7 @@ from watchword.domain.sessions import FoundSession, Session, SessionPage
 from watchword.domain.shown_actors import ShownActor
 from watchword.domain.sign_in import Identity, LogoutNotice, Membership, Person
 from watchword.domain.store_urls import LastStart
+from watchword.domain.token_counts import TokenCounts, UnusedBatch
 from watchword.domain.token_limits import UNLIMITED, Limits
 from watchword.domain.tokens import TokenRecord
 
@@ -271,6 +272,16 @@ class TokenStore(Protocol):
 
     async def purge_idempotency_records(self, most: int) -> int:
         """Delete at most `most` idempotency records that are older than a day; returns how many."""
+
+
+class TokenCountStore(Protocol):
+    async def token_counts(self) -> TokenCounts:
+        """Of all live tokens, from one snapshot. Reads an index entry of each token without an expiry, of each that
+        expires within 30 days, and of each expired one.
+        """
+
+    async def unused_tokens(self, after: str, most: int, millis: int) -> UnusedBatch:
+        """Of the next `most` tokens by id: how many are live, and were neither created nor used for so long."""
 
 
 class AccountStore(Protocol):
@@ -590,6 +601,7 @@ class ImportStore(Protocol):
 
 class Store(
     TokenStore,
+    TokenCountStore,
     AccountStore,
     SessionStore,
     DeviceStore,

@@ -102,8 +102,8 @@ class App:
         self._authenticate_bearer_now = self._authenticator.authenticate_bearer_now
         self._rights_now = core.authority.rights_now
         budget = ProcessorBudget(settings.actor_processor_percent / 100)
-        graphql = GraphQLEndpoint(make_schema(core.store.clock), services, logger, budget, metrics.graphql_fallback)
-        self._forward_auth = ForwardAuth(self._authenticator, core.authority, core.rejections)
+        graphql = GraphQLEndpoint(make_schema(core.store.clock), services, logger, budget, metrics)
+        self._forward_auth = ForwardAuth(self._authenticator, core.authority, core.rejections, metrics.error)
         operations = OperationsEndpoint(services.operations, core.rejections, core.store.clock)
         self._datahub = DataHubEndpoints(core, operations)
         oauth = OAuthEndpoints(self._authenticator, core.tokens, core.keys, core.rejections)
@@ -242,6 +242,7 @@ class App:
         return await _handler(methods, request.scope.method)(request)
 
     def _fault_response(self, fault: Fault, request: Request, path: str, route: str) -> Response:
+        self._metrics.error(fault.reason)
         if fault.reason is Reason.INTERNAL:
             self._logger.error("internal error", why=fault.why, request_id=request.id)
         elif fault.why is not None:
@@ -272,7 +273,7 @@ class App:
     async def _metrics_page(self, request: Request) -> Response:
         if request.path != METRICS:  # a gateway's prefix would bypass a proxy rule for /metrics
             raise _not_found()
-        return _metrics_text(self._metrics)
+        return await _metrics_text(self._metrics, self._health)
 
 
 class MetricsApp:
@@ -290,7 +291,7 @@ class MetricsApp:
         elif scope.method not in {"GET", "HEAD"}:
             status, extra, body = fault_response(_method_not_allowed("GET, HEAD"), graphql=False)
         elif path == METRICS:
-            status, extra, body = _metrics_text(self._metrics)
+            status, extra, body = await _metrics_text(self._metrics, self._health)
         else:
             status, extra, body = LIVE if path == "/health/live" else await self._health.ready()
         headers = [*extra, NO_SNIFFING, CLOSE]
@@ -301,7 +302,8 @@ class MetricsApp:
         self._metrics.request(path if known else OTHER, status, None, perf_counter() - began)
 
 
-def _metrics_text(metrics: Metrics) -> Response:
+async def _metrics_text(metrics: Metrics, health: Health) -> Response:
+    metrics.store_reachable = await health.reaches_store()
     return Response(200, [("content-type", CONTENT_TYPE), NO_STORE], metrics.render())
 
 

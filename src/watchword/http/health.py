@@ -6,7 +6,7 @@ verify and revoke tokens.
 
 import asyncio
 import time
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import orjson
@@ -19,34 +19,45 @@ from watchword.http.requests import Response
 from watchword.service.background import BackgroundTasks
 
 PROBE_SECONDS = 1.0
+METRIC_SECONDS = 2.0
+"""How long `/metrics` waits for the store before it counts as unreachable."""
 
 LIVE = Response(200, [JSON, NO_STORE], b'{"status":"live"}')
 READY: dict[str, Any] = {"status": "ready"}
 
 
-class Health:
-    def __init__(self, store: Store, engine: Engine, tasks: BackgroundTasks) -> None:
-        self._store = store
-        self._engine = engine
-        self._tasks = tasks
+class Probe:
+    """At most one a second, shared by all who ask."""
+
+    def __init__(self, probe: Callable[[], Awaitable[object]]) -> None:
+        self._probe = probe
         self._lock = asyncio.Lock()
         self._probed_at = float("-inf")
-        self._answer = LIVE
+        self._state: dict[str, Any] = {}
 
-    async def ready(self) -> Response:
+    async def state(self) -> dict[str, Any]:
         async with self._lock:
             if time.monotonic() - self._probed_at >= PROBE_SECONDS:
-                self._answer = await self._probe()
+                self._state = await _state(self._probe())
                 self._probed_at = time.monotonic()
-        return self._answer
+        return self._state
 
-    async def status(self) -> Response:
-        """`ready` without the details."""
-        status, headers, body = await self.ready()
-        return Response(status, headers, orjson.dumps({"status": orjson.loads(body)["status"]}))
 
-    async def _probe(self) -> Response:
-        store, index = await asyncio.gather(_state(self._store.probe()), _state(self._engine.probe()))
+class Health:
+    def __init__(self, store: Store, engine: Engine, tasks: BackgroundTasks) -> None:
+        self._store = Probe(store.probe)
+        self._index = Probe(engine.probe)
+        self._tasks = tasks
+
+    async def reaches_store(self) -> bool:
+        try:
+            async with asyncio.timeout(METRIC_SECONDS):
+                return await self._store.state() is READY
+        except TimeoutError:
+            return False
+
+    async def ready(self) -> Response:
+        store, index = await asyncio.gather(self._store.state(), self._index.state())
         parts = {"store": store, "index": index}
         if failing := self._tasks.failing:
             parts["background"] = {"status": "degraded", "failing": failing, "message": "The log says why."}
@@ -56,6 +67,11 @@ class Health:
         degraded = index is not READY or "background" in parts
         body = {"status": "degraded" if degraded else "ready", "parts": parts}
         return Response(200, [JSON, NO_STORE], orjson.dumps(body))
+
+    async def status(self) -> Response:
+        """`ready` without the details."""
+        status, headers, body = await self.ready()
+        return Response(status, headers, orjson.dumps({"status": orjson.loads(body)["status"]}))
 
 
 async def _state(probe: Awaitable[object]) -> dict[str, Any]:

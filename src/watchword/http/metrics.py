@@ -3,6 +3,7 @@
 Each worker keeps its numbers as doubles in a memory-mapped file: an increment is an assignment, needs no flush, and
 survives the worker. A second file names the doubles; it is rewritten when a new name is first used. Any worker can sum
 all files. prometheus-client's multiprocess mode does the same at five times the cost (docs/decisions/metrics.md).
+A gauge is measured by one worker for all, and published in a file that every worker reads.
 """
 
 import json
@@ -11,14 +12,19 @@ import os
 import time
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from itertools import accumulate
 from pathlib import Path
+from typing import Any
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
+
+from watchword import __version__
+from watchword.domain.errors import SERVER_ERROR, UNAUTHENTICATED, UNAUTHORIZED, UNAVAILABLE, Reason
+from watchword.domain.token_counts import EXPIRING_DAYS, UNUSED_DAYS, TokenCounts
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 RENDER_SECONDS = 1.0
@@ -37,6 +43,7 @@ Key = tuple[str, ...]
 _COUNTERS: dict[str, tuple[str, tuple[str, ...]]] = {
     "watchword_http_requests": ("Requests answered.", ("route", "status")),
     "watchword_verifications": ("Callers authenticated, by verdict.", ("verdict",)),
+    "watchword_errors": ("Errors in answers, by reason.", ("reason",)),
     "watchword_tokens_issued": ("Tokens issued.", ()),
     "watchword_tokens_revoked": ("Tokens revoked.", ()),
     "watchword_graphql_fallbacks": ("GraphQL operations executed by graphql-core, not the fast path.", ("cause",)),
@@ -45,6 +52,15 @@ _HISTOGRAMS: dict[str, tuple[str, tuple[str, ...]]] = {
     "watchword_http_request_seconds": ("Time to answer.", ("route",)),
     "watchword_store_seconds": ("Time the store took.", ("operation",)),
 }
+_GAUGES: dict[str, tuple[str, tuple[str, ...]]] = {
+    "watchword_tokens_live": ("Live tokens: neither revoked nor expired.", ()),
+    "watchword_tokens_unlimited": ("Live tokens without an expiry.", ()),
+    "watchword_tokens_expiring": ("Live tokens that expire within so many days.", ("days",)),
+    "watchword_tokens_unused": ("Live tokens neither created nor used for so many days.", ("days",)),
+    "watchword_tokens_counted_timestamp_seconds": ("When the tokens were counted.", ("count",)),
+}
+# Alerts need a zero before the first of them.
+_ALERTED = (UNAUTHENTICATED, UNAUTHORIZED, SERVER_ERROR, UNAVAILABLE)
 
 
 class Metrics(Collector):
@@ -61,8 +77,13 @@ class Metrics(Collector):
         self._rendered_at = float("-inf")
         self.timeline: Callable[[], int] = lambda: 0
         """Of the store's primary."""
+        self.store_reachable = False
+        """By the last probe."""
         self.issued = self._counter("watchword_tokens_issued")
         self.revoked = self._counter("watchword_tokens_revoked")
+        for reason in Reason:
+            if reason.kind in _ALERTED:
+                self._file.slots(("watchword_errors", reason.word))
 
     def request(self, route: str, status: int, verdict: str | None, seconds: float) -> None:
         """Counts a response, and the verdict of its authentication if there was one."""
@@ -81,6 +102,23 @@ class Metrics(Collector):
         values[histogram + _SUM] += seconds
         if verdict is not None:
             values[verdicts] += 1
+
+    def error(self, reason: Reason) -> None:
+        self._values[self._file.slots(("watchword_errors", reason.word))] += 1
+
+    def token_counts(self, counts: TokenCounts) -> None:
+        within = {("watchword_tokens_expiring", str(d)): n for d, n in zip(EXPIRING_DAYS, counts.expiring, strict=True)}
+        live = {("watchword_tokens_live",): counts.live, ("watchword_tokens_unlimited",): counts.unlimited}
+        self.publish("live", live | within | {("watchword_tokens_counted_timestamp_seconds", "live"): time.time()})
+
+    def unused_tokens(self, number: int) -> None:
+        unused = {("watchword_tokens_unused", str(UNUSED_DAYS)): number}
+        self.publish("unused", unused | {("watchword_tokens_counted_timestamp_seconds", "unused"): time.time()})
+
+    def publish(self, name: str, gauges: Mapping[Key, float]) -> None:
+        """Replace the gauges that were published under this name. On a full disk the old ones stay."""
+        with suppress(OSError):
+            _replace(self._folder / f"{name}.gauges", list(gauges.items()))
 
     def graphql_fallback(self, cause: str, number: int = 1) -> None:
         self._values[self._file.slots(("watchword_graphql_fallbacks", cause))] += number
@@ -116,6 +154,18 @@ class Metrics(Collector):
                     buckets = list(zip(_BOUNDS, accumulate(numbers[:_SUM]), strict=True))
                     histogram.add_metric(key[1:], buckets, numbers[_SUM])
             yield histogram
+        published = [(tuple(key), value) for file in self._folder.glob("*.gauges") for key, value in _load(file)]
+        for name, (about, labels) in _GAUGES.items():
+            gauge = GaugeMetricFamily(name, about, labels=labels)
+            for key, value in published:
+                if key[0] == name:
+                    gauge.add_metric(key[1:], value)
+            yield gauge
+        about = "Whether the last probe could write to the store."
+        yield GaugeMetricFamily("watchword_store_reachable", about, self.store_reachable)
+        build = GaugeMetricFamily("watchword_build_info", "The version that runs; always 1.", labels=("version",))
+        build.add_metric((__version__,), 1)
+        yield build
         about = "Timeline of PostgreSQL's primary; 0 on SQLite. A promotion of a standby begins a new one."
         yield GaugeMetricFamily("watchword_store_timeline", about, self.timeline())
 
@@ -154,9 +204,7 @@ class CounterFile:
         self._used += number
         self._keys.append((key, number))
         with suppress(OSError):
-            new = self._names.with_suffix(".new")
-            new.write_text(json.dumps(self._keys))
-            new.replace(self._names)
+            _replace(self._names, self._keys)
         return first
 
 
@@ -173,6 +221,17 @@ def totals(folder: Path) -> dict[Key, list[float]]:
 def _read(names: Path) -> Iterator[tuple[Key, list[float]]]:
     values = memoryview(names.with_suffix(".counters").read_bytes()).cast("d")
     first = 0
-    for key, number in json.loads(names.read_text()):
+    for key, number in _load(names):
         yield tuple(key), list(values[first : first + number])
         first += number
+
+
+def _load(file: Path) -> list[Any]:
+    loaded: list[Any] = json.loads(file.read_text())
+    return loaded
+
+
+def _replace(file: Path, content: list[Any]) -> None:
+    new = file.with_suffix(".new")
+    new.write_text(json.dumps(content))
+    new.replace(file)

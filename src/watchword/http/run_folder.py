@@ -4,16 +4,19 @@ Each server locks a file in its own folder below `run`. It takes that lock while
 a process that holds the start lock knows that no server starts, and if all other locks are free, that none runs.
 """
 
+import asyncio
 import fcntl
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from watchword.domain.errors import OperatorError
 from watchword.files import open_lock
+
+TURN_SECONDS = 5.0
 
 
 @contextmanager
@@ -29,6 +32,17 @@ def run_folder(data_dir: Path) -> Iterator[Path]:
             fcntl.flock(stack.enter_context(os.fdopen(open_lock(folder / "lock"))), fcntl.LOCK_EX)
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
         yield folder
+
+
+async def as_only_worker(lock: Path, task: Callable[[], Awaitable[None]]) -> None:
+    """Run the task in one of the workers that share this lock. When that one ends, another takes over."""
+    with os.fdopen(open_lock(lock)) as file:
+        while True:
+            with suppress(BlockingIOError):
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            await asyncio.sleep(TURN_SECONDS)
+        await task()
 
 
 @contextmanager

@@ -46,9 +46,11 @@ from watchword.http.health import Health
 from watchword.http.logs import make_logger
 from watchword.http.metrics import Metrics
 from watchword.http.requests import Exchange, Receive, Scope, Send
+from watchword.http.run_folder import as_only_worker
 from watchword.service import AllServices
 from watchword.service.background import BackgroundTasks
 from watchword.service.supervisor import LogProblem
+from watchword.service.token_counts import TokenCounter
 from watchword.service.tokens import TokenCounters
 from watchword.settings import Endpoint, Settings, SettingsError, bind_error
 
@@ -419,12 +421,15 @@ class Worker:
             services = await stack.enter_async_context(self._open(settings, metrics.store, counters, log_operation))
             core = services.core
             metrics.timeline = lambda: core.store.timeline
+            counter = TokenCounter(core.store, metrics)
             for name, task in (
                 ("usage", core.usage.run),
                 ("purge", core.purge.run),
                 ("rejections", core.rejections.run),
                 ("operations", services.supervisor.run),
                 ("connections", shares.run),
+                ("token counts", partial(as_only_worker, self._run_folder / "counts.lock", counter.count)),
+                ("unused tokens", partial(as_only_worker, self._run_folder / "unused.lock", counter.count_unused)),
             ):
                 stack.push_async_callback(_stopped, asyncio.ensure_future(tasks.keep_running(name, task)))
             health = Health(core.store, services.engine, tasks)

@@ -9,6 +9,7 @@ the token must name this service. A required privilege is one of this service, s
 """
 
 import re
+from collections.abc import Callable
 from typing import Any, NamedTuple
 from urllib.parse import unquote_to_bytes
 
@@ -62,10 +63,17 @@ def parse_requirements(query: str) -> list[Requirement]:
 
 
 class ForwardAuth:
-    def __init__(self, authenticator: Authenticator, authority: Authority, rejections: RejectionLog) -> None:
+    def __init__(
+        self,
+        authenticator: Authenticator,
+        authority: Authority,
+        rejections: RejectionLog,
+        count_error: Callable[[Reason], None],
+    ) -> None:
         self._authenticator = authenticator
         self._authority = authority
         self._rejections = rejections
+        self._count_error = count_error
 
     async def answer(self, request: Request, bearer: Bearer) -> Response:
         """For a live token that is limited, or of which the gateway requires something."""
@@ -77,6 +85,7 @@ class ForwardAuth:
         except Fault as fault:
             if fault.reason in DENIALS and fault.details:
                 self._rejections.record_denial(Caller.with_bearer(bearer, request.client, request.id), "/auth", fault)
+            self._count_error(fault.reason)
             response = fault_response(fault, graphql=False)
             response.headers.extend(headers[1:])
             return response

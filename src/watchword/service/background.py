@@ -166,22 +166,22 @@ class Purge:
 
     async def purge(self) -> None:
         store, now = self._store, self._clock()
-        await delete_in_batches(store.purge_idempotency_records)
-        await delete_in_batches(store.purge_sessions)
-        await delete_in_batches(store.purge_devices)
+        await in_batches(store.purge_idempotency_records)
+        await in_batches(store.purge_sessions)
+        await in_batches(store.purge_devices)
         if self._group_days:
-            await delete_in_batches(lambda most: store.drop_external_groups(now - self._group_days * DAY, most))
+            await in_batches(lambda most: store.drop_external_groups(now - self._group_days * DAY, most))
         # There may be more new events than such long rests allow to delete.
-        await delete_in_batches(lambda most: store.prune_events(now - self._event_days * DAY, most), rests=1)
-        await delete_in_batches(lambda most: store.purge_tokens(now - self._token_days * DAY, most))
+        await in_batches(lambda most: store.prune_events(now - self._event_days * DAY, most), rests=1)
+        await in_batches(lambda most: store.purge_tokens(now - self._token_days * DAY, most))
 
 
-async def delete_in_batches(delete: Callable[[int], Awaitable[int]], rests: int = PURGE_RESTS) -> None:
-    """Verifications must not notice: batches are small, and after each it rests many times as long as it took. Any
-    number of processes may delete concurrently.
+async def in_batches(work: Callable[[int], Awaitable[int]], rests: int = PURGE_RESTS) -> None:
+    """Work on batches of this size until one is not full. Verifications must not notice: batches are small, and after
+    each it rests many times as long as it took. Any number of processes may work concurrently.
     """
     while True:
         began = time.monotonic()
-        if await delete(BATCH) < BATCH:
+        if await work(BATCH) < BATCH:
             return
         await asyncio.sleep(min(max(SHORTEST_REST, rests * (time.monotonic() - began)), LONGEST_REST))

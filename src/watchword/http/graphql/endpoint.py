@@ -42,6 +42,7 @@ from watchword.http.graphql.context import Context, Meter, ProcessorBudget
 from watchword.http.graphql.documents import Documents, InvalidDocument, PreparedDocument
 from watchword.http.graphql.fastpath import Cause, Memo
 from watchword.http.graphql.fastpath.inputs import all_nodes
+from watchword.http.metrics import Metrics
 from watchword.http.requests import Header, Request, Response, check_media_type, parse_json
 from watchword.service import AllServices
 from watchword.service.audit import DENIALS
@@ -108,7 +109,7 @@ class GraphQLEndpoint:
         services: AllServices,
         logger: FilteringBoundLogger,
         budget: ProcessorBudget,
-        count_fallback: Callable[[str, int], None],
+        metrics: Metrics,
     ) -> None:
         self._schema = schema
         self._services = services
@@ -116,9 +117,9 @@ class GraphQLEndpoint:
         self._documents = Documents(schema)
         self._requests = ParsedRequests()
         self._budget = budget
-        self._count_fallback = count_fallback
+        self._metrics = metrics
         for cause in Cause:  # metrics show a zero for each
-            count_fallback(cause, 0)
+            metrics.graphql_fallback(cause, 0)
 
     async def answer(self, request: Request, caller: Caller) -> Response:
         meter = Meter(self._budget, caller.actor)
@@ -141,10 +142,12 @@ class GraphQLEndpoint:
         except InvalidDocument as invalid:
             with meter:
                 errors = [document_error(error, self._schema, invalid.document) for error in invalid.errors]
+            self._metrics.error(Reason.INVALID_DOCUMENT)
             return _refusal(errors, 400, modern=modern)
         except Fault as fault:
             if fault.kind is THROTTLED:
                 raise
+            self._metrics.error(fault.reason)
             return _refusal([graphql_error(fault)], fault.kind.code, modern=modern)
         context.max_row_fields = document.max_row_fields
         context.reads_names = document.reads_names
@@ -168,7 +171,7 @@ class GraphQLEndpoint:
 
     def _note_fallback(self, document: PreparedDocument, text: str, cause: str, caller: Caller) -> None:
         """Counts every fallback to graphql-core; logs the first of each cached document, by its hash."""
-        self._count_fallback(cause, 1)
+        self._metrics.graphql_fallback(cause)
         if not document.fallback_logged:
             document.fallback_logged = True
             digest = sha256(text.encode()).hexdigest()[:16]
@@ -177,6 +180,7 @@ class GraphQLEndpoint:
     def _format(self, result: ExecutionResult, caller: Caller, *, modern: bool) -> Response:
         if result.data is None and result.errors and all(error.path is None for error in result.errors):
             errors = [document_error(error, self._schema, None) for error in result.errors]
+            self._metrics.error(Reason.INVALID_DOCUMENT)
             return _refusal(errors, 400, modern=modern)
         content: dict[str, Any] = {"data": result.data}
         headers: list[Header] = []
@@ -185,6 +189,7 @@ class GraphQLEndpoint:
             for error in result.errors:
                 formatted, fault = field_error(error, self._schema)
                 content["errors"].append(formatted)
+                self._metrics.error(fault.reason)
                 if fault.reason in DENIALS:
                     self._services.core.rejections.record_denial(caller, _field_name(error), fault)
                 if fault.kind is THROTTLED:

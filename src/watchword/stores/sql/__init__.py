@@ -9,11 +9,13 @@ from watchword.stores.sql.operations import SqlOperations
 from watchword.stores.sql.policies import SqlActors, SqlPolicies
 from watchword.stores.sql.retention import SqlRetention
 from watchword.stores.sql.sessions import SqlSessions
+from watchword.stores.sql.token_counts import SqlTokenCounts
 from watchword.stores.sql.token_lifecycle import SqlTokens
 
 
 class SqlStore(
     SqlTokens,
+    SqlTokenCounts,
     SqlAccounts,
     SqlSessions,
     SqlDevices,
