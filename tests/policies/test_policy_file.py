@@ -11,8 +11,10 @@ from tests.support.strategies import policies
 from watchword.domain.declared_entities import DeclaredEntities, Entity
 from watchword.domain.names import POLICY_PREFIX
 from watchword.domain.policies import Policy, PolicyDeclaration, PolicySource, PolicyState, Privilege
+from watchword.domain.retention import Mode, RetentionRule
 from watchword.policyfile import PolicyFileError, read_policy_file, write_policy_file
 
+DAY = 86_400_000
 GOOD = """\
 policies:
   - id: own-tokens
@@ -52,6 +54,59 @@ def rejection(folder: Path, text: str | bytes) -> str:
     assert "policies.yaml" in message
     assert "\n" not in message
     return message.partition("policies.yaml")[2].lstrip(", ")
+
+
+RULES = """\
+retention:
+  - series: dataset.datasetUsageStatistics
+    keep: P30D
+    removeAfter: P60D
+    maxSize: 20GB
+    maxRows: 1_000_000
+    keepLast: 1
+    schedule: 0 1 * * *
+    timeZone: Europe/Berlin
+    window: 22:00-06:00
+    atMost: 20%
+    mode: enforce
+    hold: ~
+  - {series: "*", keep: P90D, hold: tax audit}
+"""
+
+
+def test_policy_file_defines_retention_rules(tmp_path: Path) -> None:
+    declared = read(tmp_path, RULES)
+    first, every = declared.rules
+    assert (first.series, first.keep, first.remove_after) == ("dataset.datasetUsageStatistics", 30 * DAY, 60 * DAY)
+    assert (first.max_size, first.max_rows, first.keep_last) == (20 * 10**9, 10**6, 1)
+    assert (str(first.window), first.at_most, first.mode, first.hold) == ("22:00-06:00", 20.0, Mode.ENFORCE, None)
+    assert every == RetentionRule("*", 90 * DAY, hold="tax audit")
+    assert read(tmp_path, write_policy_file((), rules=declared.rules)).rules == declared.rules
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "told"),
+    [
+        ("keep: P30D", "keep: 30", "line 3: retention[0].keep must be an ISO 8601 duration"),
+        ("    keep: P30D\n", "", "line 2: retention[0] lacks the key 'keep'"),
+        ("keep: P30D", "kept: P30D", "line 3: retention[0] has no key 'kept'; its keys are atMost, hold, keep"),
+        ("removeAfter: P60D", "removeAfter: P1D", "line 4: retention[0].removeAfter must be at least keep"),
+        ("maxSize: 20GB", "maxSize: 20", "line 5: retention[0].maxSize must be a size such as 500MB"),
+        ("maxRows: 1_000_000", "maxRows: 1e6", "line 6: retention[0].maxRows must be a whole number from 1"),
+        ("keepLast: 1", "keepLast: true", "line 7: retention[0].keepLast must be a whole number from 1 to 100"),
+        ("window: 22:00-06:00", "window: 22:00", "line 10: retention[0].window must be two different times"),
+        ("atMost: 20%", "atMost: 20", "line 11: retention[0].atMost must be a share of the rows from 0% to 100%"),
+        ("mode: enforce", "mode: on", "line 12: retention[0].mode must be report or enforce"),
+        ("mode: enforce", "mode: [enforce]", "line 12: retention[0].mode must be report or enforce"),
+        ('series: "*"', "series: *", "line 14: this is not YAML"),
+        ('series: "*"', "series: DATASET.datasetusagestatistics", "line 14: retention[1].series is declared twice"),
+    ],
+)
+def test_invalid_retention_rule_is_rejected_with_line_and_key(
+    tmp_path: Path, before: str, after: str, told: str
+) -> None:
+    assert before in RULES
+    assert rejection(tmp_path, RULES.replace(before, after, 1)).startswith(told)
 
 
 def test_policy_file_defines_policies(tmp_path: Path) -> None:

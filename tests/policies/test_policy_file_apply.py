@@ -186,3 +186,22 @@ class TestApplyPolicies:
             with pytest.raises(GraphQLRefused) as refusal:
                 self.apply(server, policy_input("", "nonsense"), actor=actor, dryRun=dry)
             assert refusal.value.code == 403
+
+
+def test_retention_rules_of_the_file_are_applied_at_every_start(make_server: Make, tmp_path: Path) -> None:
+    file = tmp_path / "policies.yaml"
+    file.write_text("retention:\n  - {series: chart.a, keep: P7D, hold: tax audit}\n  - {series: chart.b, keep: P7D}\n")
+    server = make_server("--policy-file", str(file))
+    assert "2 created" in server.out.read_text()
+    rules = "{ retentionRules { series keep set heldBy { byRule reason } } }"
+    held = {"byRule": True, "reason": "tax audit"}
+    assert server.ask(rules, actor=ADMIN)["retentionRules"] == [
+        {"series": "chart.a", "keep": "P7D", "set": "default", "heldBy": held},
+        {"series": "chart.b", "keep": "P7D", "set": "default", "heldBy": None},
+    ]
+    server.stop()
+    file.write_text("retention:\n  - {series: chart.a, keep: P8D}\n")
+    server.start()
+    assert server.ask(rules, actor=ADMIN)["retentionRules"] == [
+        {"series": "chart.a", "keep": "P8D", "set": "default", "heldBy": None}
+    ]

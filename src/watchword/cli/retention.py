@@ -1,7 +1,7 @@
 """`watchword retention`."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING
 
 import click
 
@@ -9,7 +9,7 @@ from watchword.cli.options import json_flag, list_flags, urns_flag, yes_flag
 from watchword.cli.output import Cell, Column, When, say, show_list, show_one, warn, with_name
 from watchword.cli.policy import DRIFT, declared_fields, read_declaration, show_change
 from watchword.cli.remote import confirm, with_client
-from watchword.cli.run import Group, WrongUse
+from watchword.cli.run import Group, WrongUse, read_input
 from watchword.cli.task import watch_operation
 from watchword.domain import datahub_gc
 from watchword.domain.errors import Fault, OperatorError
@@ -198,8 +198,8 @@ def release(client: "Client", series: str) -> None:
 
 @retention.command()
 @click.argument("tool", type=click.Choice([datahub_gc.SOURCE]))
-@click.argument("file", type=click.File("rb"))
-def convert(tool: str, file: BinaryIO) -> None:
+@click.argument("file", type=click.Path(path_type=Path))
+def convert(tool: str, file: Path) -> None:
     """Print the rules that remove what another tool removes, from its settings in FILE; - is standard input.
 
     FILE of datahub-gc is its ingestion recipe. The rules are in the mode report.
@@ -208,9 +208,13 @@ def convert(tool: str, file: BinaryIO) -> None:
     """
     from watchword.policyfile import MAX_BYTES, read_yaml, write_rules
 
-    name = "standard input" if file.name == "<stdin>" else file.name
+    if (name := str(file)) == "-":
+        name, content = "standard input", read_input(MAX_BYTES + 1)
+    else:
+        with file.open("rb") as opened:
+            content = opened.read(MAX_BYTES + 1)
     try:
-        found = datahub_gc.rules_of_recipe(read_yaml(file.read(MAX_BYTES + 1), name))
+        found = datahub_gc.rules_of_recipe(read_yaml(content, name))
     except Fault as fault:
         raise OperatorError(f"{name}: {fault.message}") from None
     for warning in found.warnings:

@@ -1,0 +1,111 @@
+"""`watchword retention`: rules from files, holds, and rules from a recipe of datahub-gc."""
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.cli.in_process import watchword
+from tests.cli.remote.conftest import Run
+from tests.support.indexed import DAY, EmbeddedIndex, Series, times
+from tests.support.server import ADMIN, Server
+from watchword.domain.indices import DATAHUB_GC_SERIES
+from watchword.policyfile import read_policy_text
+
+FILE = """\
+retention:
+  - series: chart.byFile
+    keep: P30D
+    maxSize: 20GB
+    window: 22:00-06:00
+  - {series: chart.other, keep: P7D, mode: enforce}
+"""
+Done = Callable[..., str]
+
+
+def test_file_of_rules_is_previewed_applied_shown_and_deleted(run: Run, done: Done, tmp_path: Path) -> None:
+    file = tmp_path / "retention.yaml"
+    file.write_text(FILE)
+    preview = run("retention", "apply", str(file), "--dry-run")
+    assert preview.returncode == 3
+    assert preview.stdout.splitlines()[:3] == ["+ chart.byFile", '    series: "chart.byFile"', '    keep: "P30D"']
+    assert preview.stdout.endswith("2 to create, 0 to update, 0 unchanged.\n")
+    assert done("retention", "apply", str(file)).endswith("2 created, 0 updated, 0 unchanged.\n")
+    changed = FILE.replace("keep: P30D", "keep: P31D").replace("    maxSize: 20GB\n", "")
+    assert done("retention", "apply", "-", stdin=changed) == (
+        '~ chart.byFile\n    keep: "P30D" -> "P31D"\n    maxSize: "20GB" -> null\n0 created, 1 updated, 1 unchanged.\n'
+    )
+    assert done("retention", "apply", "-", "--dry-run", stdin=changed) == "0 to create, 0 to update, 2 unchanged.\n"
+    shown = done("retention", "show", "CHART.byfile")
+    assert "older than P31D" in shown
+    assert "22:00-06:00" in shown
+    rules = {rule["series"]: rule for rule in json.loads(done("retention", "list", "-o", "json"))}
+    assert rules["chart.other"]["mode"] == "ENFORCE"
+    exported = done("policy", "export")
+    assert "- series: chart.byFile\n  keep: P31D\n" in exported
+    assert {"chart.byFile", "chart.other"} <= {rule.series for rule in read_policy_text(exported.encode(), "x").rules}
+    for series in ("chart.byFile", "chart.other"):
+        assert done("retention", "delete", series, "--yes") == f"Deleted the retention rule of {series}\n"
+    gone = run("retention", "show", "chart.byFile")
+    assert (gone.returncode, gone.stdout) == (1, "")
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "told"),
+    [
+        ("retention:\n  - series: chart.a\n    keep: 30d\n", 1, "line 3: retention[0].keep must be an ISO 8601"),
+        ("retention:\n  - series: *\n    keep: P1D\n", 1, "line 2: this is not YAML"),
+        ("policies: []\nset: a\nretention: []\n", 2, "FILE must have only the key retention"),
+    ],
+)
+def test_wrong_file_is_rejected_before_anything_changes(run: Run, text: str, code: int, told: str) -> None:
+    ran = run("retention", "apply", "-", stdin=text)
+    assert ran.returncode == code
+    assert told in ran.stderr
+
+
+def test_policy_apply_shows_rules(run: Run, done: Done) -> None:
+    text = "set: cli-retention\n" + FILE
+    assert run("policy", "diff", "-", stdin=text).stdout.startswith("+ retention chart.byFile\n")
+    assert done("policy", "apply", "-", stdin=text).endswith("2 created, 0 updated, 0 removed, 0 unchanged.\n")
+    empty = "set: cli-retention\nretention: []\n"
+    left = done("policy", "apply", "-", stdin=empty)
+    assert "! retention chart.byFile\n    The file does not declare it. --prune removes it from the set" in left
+    assert "- retention chart.other" in done("policy", "apply", "-", "--prune", "--yes", stdin=empty)
+
+
+def test_hold_waits_for_the_operation_it_cancels(slow_server: Server, run_slowly: Run) -> None:
+    series = Series(slow_server, EmbeddedIndex(), slow_server.create(ADMIN)["accessToken"])
+    name, start = f"{series.entity}.{series.aspect}", time.time_ns() // 1_000_000
+    series.load(times(3_000, start, step=DAY // 100))
+    task = series.truncate(start, batchSize=50)
+    held = run_slowly("retention", "hold", name, "--reason", "tax audit")
+    assert held.returncode == 0, held.stderr
+    assert held.stdout.startswith(f"Held. {name.lower()} is held by {ADMIN} since ")
+    assert f"The operation {task} is over: CANCELLED. It removes nothing any more.\n" in held.stdout
+    refused = run_slowly("index", "truncate", series.entity, series.aspect, "--older-than", "0d", "--yes")
+    assert refused.returncode == 1
+    assert f"by {ADMIN}: tax audit. Nothing was removed." in refused.stderr
+    assert "tax audit" in run_slowly("retention", "holds").stdout
+    assert run_slowly("retention", "release", name).stdout == f"Released {name}\n"
+
+
+def test_recipe_of_datahub_gc_becomes_rules_that_only_report(tmp_path: Path) -> None:
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(
+        "source:\n  type: datahub-gc\n  config:\n    truncate_index_older_than_days: 14\n    dry_run: true\n"
+        "    query_cleanup: {enabled: true}\nschedule: {interval: 0 4 * * *, timezone: Europe/Berlin}\n"
+    )
+    ran = watchword("retention", "convert", "datahub-gc", str(recipe))
+    assert ran.returncode == 0
+    rules = read_policy_text(ran.stdout.encode(), "rules").rules
+    assert tuple(rule.series for rule in rules) == DATAHUB_GC_SERIES
+    assert {(rule.keep, rule.mode.name, rule.schedule, rule.time_zone) for rule in rules} == {
+        (14 * DAY, "REPORT", "0 4 * * *", "Europe/Berlin")
+    }
+    assert "mode: enforce" in ran.stdout
+    assert [line.split()[1] for line in ran.stderr.splitlines()] == ["dry_run", "query_cleanup"]
+    wrong = watchword("retention", "convert", "datahub-gc", "-", stdin="source: {type: mysql}")
+    assert (wrong.returncode, wrong.stderr) == (1, "watchword: standard input: source.type must be datahub-gc.\n")
