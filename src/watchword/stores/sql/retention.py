@@ -121,17 +121,18 @@ async def apply_rules(
     events.
     """
     events: list[Event] = []
+    puts: list[tuple[str | int | None, ...]] = []
     for change in changes:
         require(Privilege.TRUNCATE_TIMESERIES_INDEX_PRIVILEGE)
         if (rule := change.after) is None:
             await tx.execute("DELETE FROM retention_rules WHERE series = $1", change.key)
             events.append(Event(Action.RETENTION_RULE_DELETED, change.key))
         else:
-            packed = rows.json_text(rule.packed())
-            await tx.execute(_PUT_RULE, change.key, packed, change.set_name, now, precondition.actor)
+            puts.append((change.key, rows.json_text(rule.packed()), change.set_name, now, precondition.actor))
             detail = rule.written() | {"set": change.set_name}
             events.append(Event(Action.RETENTION_RULE_SET, change.key, detail))
         events += await _declare_hold(tx, precondition, change, require, now)
+    await tx.executemany(_PUT_RULE, puts)
     if events and await tx.fetchval("SELECT count(*) FROM retention_rules") > MAX_RULES:
         raise Fault(Reason.TOO_MANY_RULES, f"There may be at most {MAX_RULES:,} retention rules. Nothing was changed.")
     return events
