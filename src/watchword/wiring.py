@@ -40,6 +40,7 @@ from watchword.domain.engine import Engine
 from watchword.domain.errors import Fault, OperatorError
 from watchword.domain.policies import PolicyPlan, default_policies, root_policy, summary
 from watchword.domain.ports import Clock, IdentityProvider
+from watchword.domain.retention_runs import SteadyClock
 from watchword.domain.secret import Secret
 from watchword.domain.store_urls import SchemaVersions, SqliteUrl, StoreUrl
 from watchword.domain.tokens import identifier
@@ -59,6 +60,7 @@ from watchword.service.offboarding import Offboarding
 from watchword.service.operations import Operations
 from watchword.service.policies import Policies
 from watchword.service.retention import Retention
+from watchword.service.retention_runs import RetentionPlanner, RetentionRuns, RetentionScheduler
 from watchword.service.sessions import Sessions
 from watchword.service.supervisor import LogProblem, Supervisor
 from watchword.service.tokens import TokenCounters, Tokens
@@ -78,6 +80,10 @@ IMPORT_SECONDS = 60
 
 def system_clock() -> int:
     return time.time_ns() // 1_000_000
+
+
+def steady_clock(clock: Clock) -> SteadyClock:
+    return SteadyClock(clock, system_clock, lambda: time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000)
 
 
 def new_id() -> str:
@@ -187,8 +193,11 @@ async def open_whole(
             store, clock, home = core.store, core.store.clock, _home(settings, engine)
             supervisor = Supervisor(store, engine, settings.index_rate, clock, log, home)
             operations = Operations(store, core.authority, engine, settings.index_names, clock, supervisor.wake, home)
+            planner = RetentionPlanner(engine, operations, settings.index_names, home, steady_clock(clock))
+            scheduler = RetentionScheduler(store, planner, new_id(), supervisor.wake, log)
+            runs = RetentionRuns(store, core.authority, planner, scheduler, supervisor.wake)
             seal = Sealer(Secret(hmac.digest(core.salt.reveal(), b"cookies", "sha256")))
-            yield AllServices(core, engine, operations, supervisor, provider, seal)
+            yield AllServices(core, engine, operations, supervisor, runs, scheduler, provider, seal)
         finally:
             if provider is not None:
                 await provider.close()

@@ -194,7 +194,9 @@ def test_every_action_is_covered() -> None:
     of_retries = {Action.TOKEN_REPLAYED}  # test_retries.py
     of_imports = {Action.TOKEN_IMPORTED, Action.DATAHUB_IMPORTED}  # test_import_rules.py
     of_devices = {Action.DEVICE_APPROVED, Action.DEVICE_DENIED}  # test_devices.py
-    changes = {action for action, *_ in CHANGES} | of_devices | of_imports
+    runs = ("REPORTED", "APPROVAL_NEEDED", "APPROVED", "OVERDUE", "CLOCK_JUMPED")
+    of_runs = {Action[f"RETENTION_{name}"] for name in runs}  # test_retention_runs.py
+    changes = {action for action, *_ in CHANGES} | of_devices | of_imports | of_runs
     others = (at_start, of_no_change, of_the_store, of_operations, of_files, of_sessions, of_retries)
     assert changes.union(*others) == set(Action)
 

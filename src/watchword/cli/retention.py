@@ -48,7 +48,15 @@ _HOLD_COLUMNS: "list[Column[RetentionHold]]" = [
 _series = click.argument("series")
 
 
-@click.group(cls=Group)
+_RUNS = {
+    "plan": "Show for every series what a run of its rule would remove now, and when the next one is due.",
+    "run": "Run the rule of a series now, as if it were due, and show progress until it ends.",
+    "history": "List the runs of retention rules, newest first: what was removed, by which rule, asked by whom.",
+    "sizes": "List the rows and sizes of series by day.",
+}
+
+
+@click.group(cls=Group, lazy={name: ("retention_runs", sentence) for name, sentence in _RUNS.items()})
 def retention() -> None:
     """Manage how long the rows of time series are kept, and holds on them.
 

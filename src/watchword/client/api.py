@@ -39,8 +39,11 @@ from watchword.client.records import (
     R,
     RetentionHold,
     RetentionRuleInfo,
+    RetentionRunInfo,
     RevocationPlan,
     RevocationReceipt,
+    SeriesPlan,
+    SeriesSize,
     ServerInfo,
     ServiceAccountInfo,
     SessionInfo,
@@ -68,6 +71,7 @@ GRAPHQL_PATH = "/api/graphql"
 DEVICE_CLIENT = "watchword-cli"
 DEVICE_GRANT = "urn:ietf:params:oauth:grant-type:device_code"
 PAGE_SIZE = 1_000
+PLAN_PAGE_SIZE = 10  # the most series that one request plans
 MAX_STEPS_BACK = 100
 
 
@@ -864,14 +868,46 @@ class Api:
         """
         return ask("releaseSeries", _require_true, {"series: String!": series}, mutation=True)
 
+    @_lists
+    def retention_plan(self, series: str | None = None) -> Listing[SeriesPlan]:
+        """Show for every series, or for one (`entity.aspect`), what a run of its retention rule would remove now. Needs
+        Truncate time series index.
+        """
+        call = "retentionPlan", "plans", SeriesPlan, "RetentionPlanInput"
+        return _list_records(*call, PLAN_PAGE_SIZE, key="series", series=series)
+
+    @_lists
+    def retention_runs(self, series: str | None = None, *, page_size: int = PAGE_SIZE) -> Listing[RetentionRunInfo]:
+        """List the runs of retention rules, newest first. Needs Truncate time series index."""
+        call = "retentionRuns", "runs", RetentionRunInfo, "ListRetentionRunsInput"
+        return _list_records(*call, page_size, key="number", series=series)
+
+    @_sends
+    def run_retention(self, series: str) -> ApiRequest[RetentionRunInfo]:
+        """Run the retention rule of a series now, as if it were due. Needs Truncate time series index."""
+        return ask("runRetention", RetentionRunInfo, {"series: String!": series}, mutation=True)
+
+    @_sends
+    def approve_retention_run(self, number: int, rows: int) -> ApiRequest[RetentionRunInfo]:
+        """Approve a run that waits and would remove so many rows. Raises `Conflict` if it would remove another number.
+        If there are more when it starts, it waits again. Needs Truncate time series index.
+        """
+        variables = {"input: ApproveRetentionRunInput!": {"number": number, "rows": rows}}
+        return ask("approveRetentionRun", RetentionRunInfo, variables, mutation=True)
+
+    @_sends
+    def series_sizes(self, series: str | None = None, *, days: int = 30) -> ApiRequest[tuple[SeriesSize, ...]]:
+        """Get the sizes of series by day. Needs Get time series index sizes or Truncate time series index."""
+        return _ask_tuple("seriesSizes", SeriesSize, {"input: SeriesSizesInput": {"series": series, "days": days}})
+
 
 def identity(headers: Any) -> Identity:
     """Read the headers with which the server confirms a token."""
     return Identity(headers["x-auth-urn"], headers["x-auth-token-id"], tuple(headers["x-auth-scopes"].split()))
 
 
-def _ask_tuple(call: str, kind: type[R]) -> ApiRequest[tuple[R, ...]]:
-    return ask(call, lambda found: tuple(record(kind, one) for one in found), selected=selection(kind))
+def _ask_tuple(call: str, kind: type[R], variables: Json | None = None) -> ApiRequest[tuple[R, ...]]:
+    return ask(call, lambda found: tuple(record(kind, one) for one in found), variables, selected=selection(kind))
 
 
 def _page(call: str, items: str, kind: type[R], input_type: str, wanted: Json) -> ApiRequest[ResultPage[R]]:

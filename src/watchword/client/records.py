@@ -585,6 +585,58 @@ class HeldSeries(Record):
     active_operations: tuple[OperationInfo, ...]
 
 
+class RetentionRunInfo(Record):
+    """A run of a retention rule. `state` is that of its operation where it has one. `rule` is the rule as it was."""
+
+    number: int
+    series: str
+    due_at: datetime
+    created_at: datetime
+    state: str
+    rule: Json
+    plan: TruncationPlan | None
+    operation: OperationInfo | None
+    asked_by: str
+    asked_by_name: str | None
+    approved_by: str | None
+    approved_by_name: str | None
+    approved_at: datetime | None
+    error: str | None
+
+
+class PlannedSpan(Record):
+    """The rows between the start of this span and that of the next one, and how many of them would be removed."""
+
+    start: datetime = field(metadata={GRAPHQL_NAME: "startMillis"})
+    rows: int
+    rows_to_remove: int
+
+
+class SeriesPlan(Record):
+    """What a run of the retention rule would do to a series now."""
+
+    series: str
+    rows: int
+    size_in_bytes: int
+    rule: RetentionRuleInfo | None
+    hold: RetentionHold | None
+    next_due_at: datetime | None
+    outcome: str | None
+    plan: TruncationPlan | None
+    spans: tuple[PlannedSpan, ...]
+    waiting: RetentionRunInfo | None
+    error: str | None
+
+
+class SeriesSize(Record):
+    """The size of a series on a day."""
+
+    series: str
+    day: datetime = field(metadata={GRAPHQL_NAME: "dayMillis"})
+    rows: int
+    size_in_bytes: int
+
+
 class TimeSpan(Record):
     """The rows between the start of this span and the start of the next one."""
 

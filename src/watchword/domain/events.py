@@ -63,6 +63,17 @@ class Action(Enum):
     RETENTION_RULE_DELETED = "retention.rule_deleted", "A retention rule was deleted."
     RETENTION_HOLD_SET = "retention.hold_set", "A hold was set on a series: the reason, and whether a rule declares it."
     RETENTION_HOLD_RELEASED = "retention.hold_released", "A hold was released: its reason, who had set it and when."
+    RETENTION_REPORTED = "retention.reported", "A retention rule in mode report planned a run: what it would remove."
+    RETENTION_APPROVAL_NEEDED = (
+        "retention.approval_needed",
+        "A run of a retention rule waits for approval: the rows that it would remove, and the rule's limit.",
+    )
+    RETENTION_APPROVED = "retention.approved", "A run of a retention rule was approved: number of the run and rows."
+    RETENTION_OVERDUE = "retention.overdue", "A retention rule has not succeeded on a series for three periods."
+    RETENTION_CLOCK_JUMPED = (
+        "retention.clock_jumped",
+        "The clock jumped ahead, so no run of a retention rule is planned for an hour: by how many seconds.",
+    )
     SESSION_STARTED = "session.started", "A browser signed in: how (oidc, token, local), and expiry."
     SESSION_ENDED = (
         "session.ended",

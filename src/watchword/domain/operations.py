@@ -35,6 +35,10 @@ class CancelAsked(Exception):
     """A caller wants the operation to end."""
 
 
+class WindowClosed(Exception):
+    """The operation may not work now, because its window is closed."""
+
+
 class State(Enum):
     PLANNED = "PLANNED"
     RUNNING = "RUNNING"
@@ -78,6 +82,9 @@ class Plan:
     timeout_seconds: int | None = None
     home: str = ""  # the node of the embedded index, or '' for the search index that all instances share
     keep_last: int | None = None  # rows of each urn that stay, 1 to MAX_KEEP_LAST
+    rule: str | None = None  # the series of the retention rule that asks for it, or `*`
+    window: str | None = None  # Works only in this part of the day, such as 22:00-06:00; in UTC or `time_zone`.
+    time_zone: str = "UTC"
 
     @property
     def share(self) -> float:
@@ -363,6 +370,8 @@ def event_of(operation: Operation) -> Event:
             detail |= {"until": plan.until, "rows": plan.rows, "reason": plan.reason}
             if plan.keep_last is not None:
                 detail["keepLast"] = plan.keep_last
+            if plan.rule is not None:
+                detail["rule"] = plan.rule
         case State.RUNNING | State.VERIFYING | State.SWAPPING:
             detail |= {"source": work.source, "target": work.target, "attempts": work.attempts}
         case State.DONE:

@@ -30,13 +30,14 @@ from watchword.domain.bulk_revocation import Receipt, Revocation, RevocationPrev
 from watchword.domain.datahub import ImportedPerson, PersonChange, TokenMatch
 from watchword.domain.declared_entities import Entity
 from watchword.domain.devices import Device, DeviceStatus
-from watchword.domain.events import EventPage, EventSearch, KeptEvent
+from watchword.domain.events import Detail, EventPage, EventSearch, KeptEvent
 from watchword.domain.filters import SEARCH_SECONDS, Search
 from watchword.domain.idempotency import IdempotencyRecord
 from watchword.domain.keys import KeyKind, PreparedKey, SealedKey
 from watchword.domain.operations import Operation, OperationPage, Plan
 from watchword.domain.policies import Policy, PolicyDeclaration, PolicyPlan, PolicySet, Require, deny
-from watchword.domain.retention import Hold, RetentionRule, RetentionState, StoredRule
+from watchword.domain.retention import Hold, RetentionRule, RetentionRun, RetentionState, SizeOfDay, StoredRule
+from watchword.domain.retention_runs import PlannedRun, RetentionSnapshot, RunPage, ShownRun
 from watchword.domain.secret import Secret
 from watchword.domain.sessions import FoundSession, Session, SessionPage
 from watchword.domain.shown_actors import ShownActor
@@ -535,9 +536,9 @@ class OperationStore(Protocol):
         fence.
         """
 
-    async def save_operation(self, operation: Operation, millis: int) -> Operation:
-        """Save its state and work, and renew its lease for so many milliseconds; 0: end the lease. Returns it as it is
-        now.
+    async def save_operation(self, operation: Operation, millis: int, not_before: int = 0) -> Operation:
+        """Save its state and work, and renew its lease for so many milliseconds; 0: end the lease. It is leased again
+        from `not_before` on, or as soon as someone asks to cancel it. Returns it as it is now.
 
         A change of state has its event. `LeaseLost` if its fence is no longer the current one; `CancelAsked` if it
         would begin SWAPPING after a request to cancel it.
@@ -568,6 +569,59 @@ class RetentionStore(Protocol):
 
     async def release_hold(self, precondition: WritePrecondition, series: str, require: Require) -> None:
         """HOLD_NOT_FOUND if there is none; HOLD_DECLARED if the rule of the series declares it."""
+
+
+class RetentionRunStore(Protocol):
+    async def retention_snapshot(self, home: str) -> RetentionSnapshot:
+        """What the scheduler of a search index needs to know. Costs the same for any number of runs."""
+
+    async def lease_retention(self, name: str, holder: str, millis: int) -> bool:
+        """Whether this holder has the lease of this name now. It may renew it."""
+
+    async def add_run(self, precondition: WritePrecondition, planned: PlannedRun) -> ShownRun | None:
+        """Add a run, and its operation if it is STARTED. Earlier runs of the series that wait are SUPERSEDED.
+
+        None, with no change, if the rule is another one now, a run of this moment or a later one was added, or the plan
+        would remove rows that are younger than `keep`. OPERATION_RUNNING as for `add_operation`. On a series with a
+        hold, a due run is added as HELD; one that a person asked for is SERIES_HELD.
+        """
+
+    async def approve_run(self, precondition: WritePrecondition, number: int, rows_seen: int) -> ShownRun:
+        """Record the approval of a WAITING run, which would remove so many rows. RUN_NOT_FOUND; RUN_NOT_WAITING also if
+        its rule has changed; RUN_GREW if it would remove another number; SERIES_HELD.
+        """
+
+    async def start_approved(
+        self, precondition: WritePrecondition, approved: RetentionRun, plan: Plan
+    ) -> ShownRun | None:
+        """Add the operation of an approved run by its plan of now. If that removes more rows than were approved, the
+        run waits again. None, with no change, if the run is not as it was. OPERATION_RUNNING.
+        """
+
+    async def supersede_run(self, number: int) -> None:
+        """End a run that waits."""
+
+    async def retention_runs(self, series: str | None, start: int, count: int) -> RunPage:
+        """Newest first, of one series or all."""
+
+    async def note_overdue(
+        self, precondition: WritePrecondition, home: str, series: str, detail: dict[str, Detail] | None
+    ) -> None:
+        """Write the event that a series is overdue, once until this is called without detail."""
+
+    async def note_clock_jump(self, precondition: WritePrecondition, seconds: int) -> None: ...
+
+    async def add_sizes(self, home: str, sizes: Sequence[SizeOfDay]) -> None:
+        """The first of a day counts."""
+
+    async def series_sizes(self, home: str, series: str | None, after_day: int) -> tuple[SizeOfDay, ...]:
+        """By series and day."""
+
+    async def purge_runs(self, before: int, most: int) -> int:
+        """Delete at most `most` runs that were added before this time; returns how many."""
+
+    async def purge_sizes(self, before: int, most: int) -> int:
+        """The same for the sizes of days."""
 
 
 class ImportStore(Protocol):
@@ -608,6 +662,7 @@ class Store(
     EventStore,
     OperationStore,
     RetentionStore,
+    RetentionRunStore,
     ImportStore,
     Protocol,
 ):

@@ -129,6 +129,15 @@ class RetentionRule:
     def next_due(self, now: int) -> int:
         return next(self._moments(now))
 
+    def period(self, now: int) -> int:
+        """Between the last two moments of the schedule, or the next two where there are none yet."""
+        last = self.last_due(now - _LOOK_BACK[-1], now)
+        before = None if last is None else self.last_due(last - _LOOK_BACK[-1], last - 1)
+        if last is not None and before is not None:
+            return last - before
+        first = self.next_due(now)
+        return self.next_due(first) - first
+
     def _moments(self, after: int) -> Iterator[int]:
         """Debian cron's rules at the change to and from summer time: what falls into a skipped hour happens right after
         it, what falls into a repeated hour happens once.
@@ -164,7 +173,8 @@ class RetentionRule:
     def unpacked(cls, content: dict[str, Any]) -> Self:
         window = content["window"]
         return cls(
-            **content | {"window": None if window is None else _window(window, "window"), "mode": Mode(content["mode"])}
+            **content
+            | {"window": None if window is None else parse_window(window, "window"), "mode": Mode(content["mode"])}
         )
 
 
@@ -364,7 +374,7 @@ def parse_rule(asked: Mapping[str, Any], where: str = "") -> RetentionRule:
         keep_last=_number(given["keepLast"], where + "keepLast", MAX_KEEP_LAST) if "keepLast" in given else None,
         schedule=_schedule(given.get("schedule", DEFAULT_SCHEDULE), where + "schedule"),
         time_zone=_zone(given.get("timeZone", "UTC"), where + "timeZone"),
-        window=None if window is None else _window(window, where + "window"),
+        window=None if window is None else parse_window(window, where + "window"),
         at_most=_share(given["atMost"], where + "atMost") if "atMost" in given else DEFAULT_AT_MOST,
         mode=mode,
         hold=None if hold is None else check_hold_reason(hold, where + "hold"),
@@ -415,7 +425,7 @@ def _mode(value: object, where: str) -> Mode:
         raise invalid(where, f"{where} must be report or enforce.") from None
 
 
-def _window(value: object, where: str) -> Window:
+def parse_window(value: object, where: str = "window") -> Window:
     match = _WINDOW.fullmatch(value) if isinstance(value, str) else None
     if match is None or match[1] + match[2] == match[3] + match[4]:
         raise invalid(where, f"{where} must be two different times of day, such as 22:00-06:00.")

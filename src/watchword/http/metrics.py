@@ -24,6 +24,7 @@ from prometheus_client.registry import Collector
 
 from watchword import __version__
 from watchword.domain.errors import SERVER_ERROR, UNAUTHENTICATED, UNAUTHORIZED, UNAVAILABLE, Reason
+from watchword.domain.retention_runs import RetentionNumbers
 from watchword.domain.token_counts import EXPIRING_DAYS, UNUSED_DAYS, TokenCounts
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -61,6 +62,11 @@ _GAUGES: dict[str, tuple[str, tuple[str, ...]]] = {
 }
 # Alerts need a zero before the first of them.
 _ALERTED = (UNAUTHENTICATED, UNAUTHORIZED, SERVER_ERROR, UNAVAILABLE)
+_RETENTION = {
+    "watchword_retention_waiting": "Runs of retention rules that wait for approval.",
+    "watchword_retention_overdue": "Series on which their retention rule has not succeeded for three periods.",
+    "watchword_retention_clock_jumped": "1 while no run is planned because the clock jumped ahead.",
+}
 
 
 class Metrics(Collector):
@@ -79,6 +85,8 @@ class Metrics(Collector):
         """Of the store's primary."""
         self.store_reachable = False
         """By the last probe."""
+        self.retention: Callable[[], RetentionNumbers] = RetentionNumbers
+        """As this worker's scheduler last saw them, at most a minute ago."""
         self.issued = self._counter("watchword_tokens_issued")
         self.revoked = self._counter("watchword_tokens_revoked")
         for reason in Reason:
@@ -168,6 +176,8 @@ class Metrics(Collector):
         yield build
         about = "Timeline of PostgreSQL's primary; 0 on SQLite. A promotion of a standby begins a new one."
         yield GaugeMetricFamily("watchword_store_timeline", about, self.timeline())
+        for (name, about), number in zip(_RETENTION.items(), self.retention(), strict=True):
+            yield GaugeMetricFamily(name, about, float(number))
 
     def _counter(self, name: str) -> Callable[[int], None]:
         slot = self._file.slots((name,))

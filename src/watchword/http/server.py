@@ -422,11 +422,13 @@ class Worker:
             core = services.core
             metrics.timeline = lambda: core.store.timeline
             counter = TokenCounter(core.store, metrics)
+            metrics.retention = lambda: services.retention_scheduler.numbers
             for name, task in (
                 ("usage", core.usage.run),
                 ("purge", core.purge.run),
                 ("rejections", core.rejections.run),
                 ("operations", services.supervisor.run),
+                ("retention", services.retention_scheduler.run),
                 ("connections", shares.run),
                 ("token counts", partial(as_only_worker, self._run_folder / "counts.lock", counter.count)),
                 ("unused tokens", partial(as_only_worker, self._run_folder / "unused.lock", counter.count_unused)),

@@ -14,6 +14,7 @@ from watchword.service.offboarding import Offboarding
 from watchword.service.operations import Operations
 from watchword.service.policies import Policies
 from watchword.service.retention import Retention
+from watchword.service.retention_runs import RetentionRuns, RetentionScheduler
 from watchword.service.sessions import Sessions
 from watchword.service.supervisor import Supervisor
 from watchword.service.tokens import Tokens
@@ -48,5 +49,7 @@ class AllServices:
     engine: Engine
     operations: Operations
     supervisor: Supervisor
+    retention_runs: RetentionRuns
+    retention_scheduler: RetentionScheduler
     provider: IdentityProvider | None
     cookie_seal: Seal

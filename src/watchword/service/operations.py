@@ -60,7 +60,7 @@ class Operations:
             operation = await self._store.operation(task.number)
             return None if operation is None else operation.status(task.node, self._clock())
         try:
-            async with self._slot():
+            async with self.slot():
                 return await self._engine.task(task)
         except Fault as fault:
             if fault.reason in (Reason.INDEX_UNAVAILABLE, Reason.INDEX_REFUSED):
@@ -69,21 +69,21 @@ class Operations:
 
     async def sizes(self, grant: Grant) -> list[tuple[IndexSize, Aspect]]:
         grant.expect(SIZES)
-        async with self._slot():
+        async with self.slot():
             found = await self._engine.sizes(self._names.head, ENDING)
         return [(size, aspect) for size in found if (aspect := self._names.aspect_of(size.name)) is not None]
 
     async def histogram(self, grant: Grant, aspect: Aspect, spans: int) -> tuple[str, Histogram]:
         """The name of the index, and its rows by time."""
         grant.expect(TRUNCATE)
-        async with self._slot():
-            index, source = await self._resolve(self._names.written(aspect))
+        async with self.slot():
+            index, source = await self.resolve(self._names.written(aspect))
             return index, Histogram(0) if source is None else await self._engine.histogram(source, spans)
 
     async def truncate(self, grant: Grant, truncation: Truncation) -> tuple[Plan, TrackedOperation | None]:
         """The plan, and the operation that carries it out unless this is a dry run."""
         grant.expect(TRUNCATE)
-        async with self._slot():
+        async with self.slot():
             plan = await self._plan(truncation)
         if truncation.dry_run:
             return plan, None
@@ -110,18 +110,18 @@ class Operations:
 
     async def _plan(self, truncation: Truncation) -> Plan:
         aspect = self._names.written(truncation.aspect)
-        index, source = await self._resolve(aspect)
+        index, source = await self.resolve(aspect)
         count = RowCount(0, 0, 0)
         if source is not None:
             count = await self._engine.count(source, truncation.until, truncation.keep_last)
         return truncation.plan(aspect, index, count, can_copy=isinstance(self._engine, ClusterEngine), home=self._home)
 
-    async def _resolve(self, aspect: Aspect) -> tuple[str, str | None]:
-        """The name of its index, and the concrete index; None where a known aspect has none."""
+    async def resolve(self, aspect: Aspect, *, needed: bool = True) -> tuple[str, str | None]:
+        """The name of its index, and the concrete index; None where a known aspect has none, or it is not needed."""
         index = self._names.index_of(aspect)
         resolved = await self._engine.resolve(index)
         if resolved is None:
-            if not self._names.is_known(aspect):
+            if needed and not self._names.is_known(aspect):
                 raise self._unknown(aspect)
             return index, None
         if not is_index_or_copy(index, resolved.concrete):
@@ -140,7 +140,7 @@ class Operations:
         )
 
     @asynccontextmanager
-    async def _slot(self) -> AsyncIterator[None]:
+    async def slot(self) -> AsyncIterator[None]:
         """Limits requests to the index: token verification shares this process."""
         if self._waiting >= MAX_WAITING:
             raise Fault(Reason.INDEX_UNAVAILABLE, "Too many concurrent requests to the search index. Retry later.")

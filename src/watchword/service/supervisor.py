@@ -11,9 +11,17 @@ from contextlib import suppress
 from watchword.domain.engine import UNTHROTTLED, ClusterEngine, Engine
 from watchword.domain.errors import Fault, Reason
 from watchword.domain.indices import is_index_or_copy
-from watchword.domain.operations import CancelAsked, LeaseLost, Operation, PostCheck, State, Strategy
+from watchword.domain.operations import (
+    CancelAsked,
+    LeaseLost,
+    Operation,
+    PostCheck,
+    State,
+    Strategy,
+    WindowClosed,
+)
 from watchword.domain.ports import Clock, OperationStore
-from watchword.service.truncation import LEASE_MILLIS, CopyAndSwap, Deletion, Lease, OperationFailed
+from watchword.service.truncation import LEASE_MILLIS, PAUSED, CopyAndSwap, Deletion, Lease, OperationFailed
 
 POLL_SECONDS = 0.5
 IDLE_SECONDS = 5.0  # The longest pause between two polls. Operations planned by this worker start without one.
@@ -87,6 +95,9 @@ class Supervisor:
             try:
                 while not steps.operation.state.is_over:
                     await self._step(steps, id_)
+                    if steps.paused_until is not None:
+                        await lease.release(steps.paused_until)
+                        return
             except LeaseLost:
                 return
             except Fault as fault:
@@ -111,6 +122,8 @@ class Supervisor:
             await _next_step(steps)
         except LeaseLost:
             raise
+        except WindowClosed:
+            steps.pausing = True
         except CancelAsked:
             await steps.lease.save(ending=State.CANCELLED.value, note="cancelling")
         except OperationFailed as failed:
@@ -134,6 +147,11 @@ async def _next_step(steps: Steps) -> None:
         await steps.lease.save(state, note=None)
         return
     steps.check_interrupted()
+    if steps.pausing:
+        await steps.pause()
+        return
+    if (steps.work.note or "").startswith(PAUSED):
+        await steps.lease.save(note=None)
     match steps.operation.state:
         case State.PLANNED:
             await _begin(steps)

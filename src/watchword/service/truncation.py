@@ -11,12 +11,25 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, ParamSpec, TypeVar
+from zoneinfo import ZoneInfo
 
 from watchword.domain.engine import UNTHROTTLED, Checkpoints, ClusterEngine, DeletionPage, Engine, Pace
 from watchword.domain.errors import Fault, Reason
 from watchword.domain.indices import Resolved, copy_name
-from watchword.domain.operations import CancelAsked, EngineTask, LeaseLost, Operation, Plan, PostCheck, State, Work
+from watchword.domain.lifetimes import iso
+from watchword.domain.operations import (
+    CancelAsked,
+    EngineTask,
+    LeaseLost,
+    Operation,
+    Plan,
+    PostCheck,
+    State,
+    WindowClosed,
+    Work,
+)
 from watchword.domain.ports import Clock, OperationStore
+from watchword.domain.retention import parse_window
 from watchword.domain.tasks import Counters, TaskId, TaskStatus
 
 P = ParamSpec("P")
@@ -37,6 +50,7 @@ CATCH_UP_ROUNDS = 3
 FEW_ROWS = 1_000
 SWAP_PAUSE = 0.5
 LATE_SECONDS = 10.0  # how long a request of a former lease holder may still arrive
+PAUSED = "paused until"
 _REPLACED = "The index was replaced by another one."
 
 
@@ -82,11 +96,11 @@ class Lease:
         """By the clock of this process, without asking the store."""
         return not self._lost and time.monotonic() - self._confirmed < LEASE_MILLIS / 1_000 - 1
 
-    async def release(self) -> None:
-        """Let another instance take the operation immediately."""
+    async def release(self, not_before: int = 0) -> None:
+        """Let another instance take the operation, immediately or from this moment on."""
         self._lost = True  # the heartbeat must not renew it
         with suppress(LeaseLost, CancelAsked, Fault):
-            await self._store.save_operation(self.operation, 0)
+            await self._store.save_operation(self.operation, 0, not_before)
 
     @asynccontextmanager
     async def renewed(self) -> AsyncIterator[None]:
@@ -113,6 +127,8 @@ class TruncationSteps:
     rate: float
     clock: Clock
     failed_clean_ups: int = field(default=0, kw_only=True)
+    pausing: bool = field(default=False, kw_only=True)
+    paused_until: int | None = field(default=None, kw_only=True)
 
     @property
     def operation(self) -> Operation:
@@ -165,8 +181,21 @@ class TruncationSteps:
             await asyncio.sleep(pause)
             pause = min(pause * 2, LONGEST_PAUSE)
 
+    @property
+    def opens_at(self) -> int:
+        """When it may work: now, or at the next opening of its window."""
+        now, plan = self.clock(), self.plan
+        return now if plan.window is None else parse_window(plan.window).next_opening(now, ZoneInfo(plan.time_zone))
+
+    async def pause(self) -> None:
+        """Stop the tasks until the window opens."""
+        await self.stop_tasks()
+        opens_at = self.opens_at
+        await self.lease.save(note=f"{PAUSED} {iso(opens_at)}")
+        self.paused_until = opens_at
+
     def check_interrupted(self) -> None:
-        """Raises where a caller cancelled the operation, or its timeout has passed."""
+        """Raises where a caller cancelled the operation, its timeout has passed, or its window is closed."""
         if self.operation.state is State.SWAPPING or self.work.ending is not None:
             return
         if self.operation.cancel_asked_at is not None:
@@ -174,6 +203,8 @@ class TruncationSteps:
         limit, began = self.plan.timeout_seconds, self.operation.started_at
         if limit is not None and began is not None and self.clock() - began > limit * 1_000:
             raise OperationFailed(f"The operation took longer than timeoutSeconds ({limit}).")
+        if self.plan.window is not None and not self.pausing and self.opens_at > self.clock():
+            raise WindowClosed
 
     async def start(
         self, purpose: str, call: Callable[P, Awaitable[TaskId | tuple[TaskId, ...]]], *args: P.args, **kwargs: P.kwargs

@@ -68,6 +68,11 @@ ASKED_BY = {
     "deleteRetentionRule": "retention delete",
     "holdSeries": "retention hold",
     "releaseSeries": "retention release",
+    "retentionPlan": "retention plan",
+    "retentionRuns": "retention history",
+    "seriesSizes": "retention sizes",
+    "runRetention": "retention run",
+    "approveRetentionRun": "retention run",
 }
 # For forms only; the command line reports invalid lifetimes.
 OF_FORMS = {"allowedDurations"}

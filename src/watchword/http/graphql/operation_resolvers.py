@@ -57,7 +57,7 @@ async def truncate_timeseries_aspect(_: Any, info: Info, input: Json) -> Json:
     truncation = parse_truncation(input, info.context.now)
     async with info.context.searching:
         plan, started = await service.truncate(grant, truncation)
-    return {"plan": _plan_json(plan), "operation": None if started is None else await _named_json(info, *started)}
+    return {"plan": plan_json(plan), "operation": None if started is None else await _named_json(info, *started)}
 
 
 async def cancel_operation(_: Any, info: Info, id: str) -> Json:
@@ -77,7 +77,7 @@ def operation_json(info: Info, task: TaskId, operation: Operation, actors: Mappi
         names,
         id=str(task),
         state=operation.state.value,
-        plan=_plan_json(operation.plan),
+        plan=plan_json(operation.plan),
         actorUrn=operation.asked_by,
         actorName=actors.get(operation.asked_by),
         createdAt=operation.asked_at,
@@ -96,7 +96,7 @@ async def _authorized(info: Info, privilege: Privilege) -> tuple[Operations, Gra
     return operations, await operations.authorize(info.context.caller, privilege)
 
 
-def _plan_json(plan: Plan) -> Json:
+def plan_json(plan: Plan) -> Json:
     return record_json(
         plan,
         "rows rows_to_delete share bytes_to_free reason batch_size timeout_seconds",

@@ -25,7 +25,7 @@ async def retention_holds(_: Any, info: Info) -> list[Json]:
     service, grant = await _authorized(info)
     holds = (await service.state(grant)).holds
     names = await info.context.names(one.set_by for one in holds)
-    return [_hold_json(one, names) for one in holds]
+    return [hold_json(one, names) for one in holds]
 
 
 async def set_retention_rule(_: Any, info: Info, input: Json) -> Json:
@@ -45,7 +45,7 @@ async def hold_series(_: Any, info: Info, input: Json) -> Json:
     hold, active = await service.hold(grant, series, reason)
     names = await info.context.names([hold.set_by, *(operation.asked_by for _, operation in active)])
     operations = [operation_json(info, task, operation, names) for task, operation in active]
-    return {"hold": _hold_json(hold, names), "activeOperations": operations}
+    return {"hold": hold_json(hold, names), "activeOperations": operations}
 
 
 async def release_series(_: Any, info: Info, series: str) -> bool:
@@ -63,10 +63,10 @@ async def _rules_json(info: Info, found: Iterable[tuple[StoredRule, Hold | None]
     shown = list(found)
     urns = [stored.changed_by for stored, _ in shown] + [hold.set_by for _, hold in shown if hold is not None]
     names = await info.context.names(urns)
-    return [_rule_json(stored, hold, names) for stored, hold in shown]
+    return [rule_json(stored, hold, names) for stored, hold in shown]
 
 
-def _rule_json(stored: StoredRule, hold: Hold | None, names: Mapping[str, str]) -> Json:
+def rule_json(stored: StoredRule, hold: Hold | None, names: Mapping[str, str]) -> Json:
     rule = stored.rule
     return {**dict.fromkeys(FIELDS), **rule.written()} | record_json(
         stored,
@@ -74,11 +74,11 @@ def _rule_json(stored: StoredRule, hold: Hold | None, names: Mapping[str, str]) 
         mode=rule.mode.value,
         set=stored.set_name,
         changedByName=names.get(stored.changed_by),
-        heldBy=None if hold is None else _hold_json(hold, names),
+        heldBy=None if hold is None else hold_json(hold, names),
     )
 
 
-def _hold_json(hold: Hold, names: Mapping[str, str]) -> Json:
+def hold_json(hold: Hold, names: Mapping[str, str]) -> Json:
     return record_json(hold, "series reason set_by set_at by_rule", setByName=names.get(hold.set_by))
 
 

@@ -28,6 +28,7 @@ from watchword.http.graphql import (
     operation_resolvers,
     policy_resolvers,
     retention_resolvers,
+    retention_run_resolvers,
     session_resolvers,
     token_resolvers,
 )
@@ -67,7 +68,8 @@ def _root_resolvers() -> dict[str, Callable[..., Any]]:
     """The public coroutine functions of these modules. Each has the name of its field, in snake case."""
     modules = (
         *(actor_resolvers, directory_resolvers, operation_resolvers),
-        *(policy_resolvers, retention_resolvers, session_resolvers, token_resolvers),
+        *(policy_resolvers, retention_resolvers, retention_run_resolvers),
+        *(session_resolvers, token_resolvers),
     )
     members = [getmembers(module, iscoroutinefunction) for module in modules]
     return {camel_case(name): function for name, function in chain(*members) if not name.startswith("_")}

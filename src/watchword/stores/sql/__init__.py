@@ -8,6 +8,7 @@ from watchword.stores.sql.keys import SqlKeys
 from watchword.stores.sql.operations import SqlOperations
 from watchword.stores.sql.policies import SqlActors, SqlPolicies
 from watchword.stores.sql.retention import SqlRetention
+from watchword.stores.sql.retention_runs import SqlRetentionRuns
 from watchword.stores.sql.sessions import SqlSessions
 from watchword.stores.sql.token_counts import SqlTokenCounts
 from watchword.stores.sql.token_lifecycle import SqlTokens
@@ -25,6 +26,7 @@ class SqlStore(
     SqlEvents,
     SqlOperations,
     SqlRetention,
+    SqlRetentionRuns,
     SqlImports,
 ):
     """Each backend adds verification, the insert of a token and searches, for speed."""

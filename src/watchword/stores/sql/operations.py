@@ -38,6 +38,8 @@ _COLUMNS = """number, plan, asked_by, asked_at, state, work, started_at, changed
 _ACTIVE = "state IN ('" + "', '".join(state.value for state in ACTIVE) + "')"
 # No lease is longer: a later end comes from a clock that was set back.
 _LONGEST_LEASE = 60_000
+# No window is closed for longer.
+_LONGEST_PAUSE = 26 * 3_600_000
 
 _GET = f"SELECT {_COLUMNS} FROM operations WHERE number = $1"
 _RUNNING = f"SELECT number FROM operations WHERE {_ACTIVE} AND home = $1 AND index_name = $2"
@@ -48,9 +50,11 @@ _FREE = f"""
 SELECT number FROM operations
 WHERE {_ACTIVE} AND home = $1
     AND (held_until <= (SELECT now_ms()) OR held_until > (SELECT now_ms()) + {_LONGEST_LEASE})
+    AND (not_before <= (SELECT now_ms()) OR not_before > (SELECT now_ms()) + {_LONGEST_PAUSE})
 ORDER BY number LIMIT 1"""
 _SAVE = f"""
-UPDATE operations SET state = $2, work = $3, started_at = $4, changed_at = $5, finished_at = $6, held_until = $7
+UPDATE operations SET state = $2, work = $3, started_at = $4, changed_at = $5, finished_at = $6, held_until = $7,
+    not_before = CASE WHEN cancel_asked_at IS NULL THEN $8::bigint ELSE 0 END
 WHERE number = $1 RETURNING {_COLUMNS}"""
 _ASK_CANCEL = f"""
 UPDATE operations SET cancel_asked_at = $2, cancel_asked_by = $3, not_before = 0 WHERE number = $1
@@ -65,23 +69,9 @@ class SqlOperations(SqlPart):
 
     @transaction
     async def add_operation(self, tx: Transaction, precondition: WritePrecondition, plan: Plan) -> Operation:
-        lock = f"index:{plan.home}/{plan.index}"
+        lock = index_lock(plan.home, plan.index)
         now = await check_precondition(tx, precondition, shared=[RETENTION], exclusive=[lock])
-        if (hold := await find_hold(tx, plan.aspect)) is not None:
-            raise hold.refusal("Nothing was removed.")
-        running = await tx.fetchval(_RUNNING, plan.home, plan.index)
-        if running is not None:
-            task = str(await _task(tx, running))
-            raise Fault(
-                Reason.OPERATION_RUNNING,
-                f"Operation {task} on the same index is still active. Wait for it or cancel it, then retry.",
-                operationId=task,
-            )
-        packed, begun = rows.json_text(plan.packed()), rows.json_text(Work().packed())
-        values = (plan.home, plan.index, State.PLANNED.value, packed, begun, precondition.actor, now)
-        operation = _operation(await tx.fetchrow(_ADD, *values))
-        await _write_event(tx, precondition, operation, now)
-        return operation
+        return await insert_operation(tx, precondition, plan, now)
 
     async def operation(self, number: int) -> Operation | None:
         row = await self._db.row(_GET, number)
@@ -124,7 +114,9 @@ class SqlOperations(SqlPart):
         return await self._db.write(work)
 
     @transaction
-    async def save_operation(self, tx: Transaction, operation: Operation, millis: int) -> Operation:
+    async def save_operation(
+        self, tx: Transaction, operation: Operation, millis: int, not_before: int = 0
+    ) -> Operation:
         before = await _locked(tx, operation.number)
         if before is None or before.fence != operation.fence or before.state.is_over:
             raise LeaseLost
@@ -135,7 +127,7 @@ class SqlOperations(SqlPart):
         started = before.started_at or (now if operation.state is State.RUNNING else None)
         finished = now if operation.state.is_over else None
         packed = rows.json_text(operation.work.packed())
-        values = (operation.state.value, packed, started, now, finished, now + millis if millis else 0)
+        values = (operation.state.value, packed, started, now, finished, now + millis if millis else 0, not_before)
         saved = _operation(await tx.fetchrow(_SAVE, operation.number, *values))
         if moved:
             await _write_event(tx, system_precondition("supervisor"), saved, now)
@@ -166,6 +158,29 @@ async def _ask_cancel(tx: Transaction, precondition: WritePrecondition, number: 
     return _operation(await tx.fetchrow(_ASK_CANCEL, number, now, precondition.actor))
 
 
+def index_lock(home: str, index: str) -> str:
+    return f"index:{home}/{index}"
+
+
+async def insert_operation(tx: Transaction, precondition: WritePrecondition, plan: Plan, now: int) -> Operation:
+    """The caller has the lock of the index, and shares that of rules and holds."""
+    if (hold := await find_hold(tx, plan.aspect)) is not None:
+        raise hold.refusal("Nothing was removed.")
+    running = await tx.fetchval(_RUNNING, plan.home, plan.index)
+    if running is not None:
+        task = str(await _task(tx, running))
+        raise Fault(
+            Reason.OPERATION_RUNNING,
+            f"Operation {task} on the same index is still active. Wait for it or cancel it, then retry.",
+            operationId=task,
+        )
+    packed, begun = rows.json_text(plan.packed()), rows.json_text(Work().packed())
+    values = (plan.home, plan.index, State.PLANNED.value, packed, begun, precondition.actor, now)
+    operation = _operation(await tx.fetchrow(_ADD, *values))
+    await _write_event(tx, precondition, operation, now)
+    return operation
+
+
 async def _write_event(tx: Transaction, precondition: WritePrecondition, operation: Operation, now: int) -> None:
     event = replace(event_of(operation), target=str(await _task(tx, operation.number)))
     await write_events(tx, precondition, [event], now)
@@ -173,6 +188,11 @@ async def _write_event(tx: Transaction, precondition: WritePrecondition, operati
 
 async def _task(tx: Transaction, number: int) -> TaskId:
     return TaskId(str(await tx.fetchval("SELECT node_id FROM state")), number)
+
+
+async def read_operations(tx: Transaction, numbers: list[int]) -> dict[int, Operation]:
+    sql = f"SELECT {_COLUMNS} FROM operations WHERE number {tx.dialect.any_number('$1')}"
+    return {found.number: found for found in map(_operation, await tx.fetch(sql, numbers))}
 
 
 async def _locked(tx: Transaction, number: int) -> Operation | None:

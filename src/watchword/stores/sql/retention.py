@@ -46,8 +46,7 @@ ON CONFLICT (series) DO UPDATE SET reason = excluded.reason"""
 class SqlRetention(SqlPart):
     @snapshot
     async def retention(self, tx: Transaction) -> RetentionState:
-        holds = await tx.fetch(f"SELECT {HOLD} FROM retention_holds ORDER BY series")
-        return RetentionState(await find_rules(tx), tuple(map(hold_of, holds)))
+        return await read_state(tx)
 
     @transaction
     async def put_rule(
@@ -108,6 +107,11 @@ class SqlRetention(SqlPart):
             declared = Hold(found.series, rule.rule.hold, rule.changed_by, now, by_rule=True)
             events.append(await _put_hold(tx, declared))
         await write_events(tx, precondition, events, now)
+
+
+async def read_state(tx: Transaction) -> RetentionState:
+    holds = await tx.fetch(f"SELECT {HOLD} FROM retention_holds ORDER BY series")
+    return RetentionState(await find_rules(tx), tuple(map(hold_of, holds)))
 
 
 async def find_rules(tx: Transaction) -> tuple[StoredRule, ...]:

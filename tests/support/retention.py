@@ -1,0 +1,56 @@
+"""A retention scheduler whose clock a test sets."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from watchword.domain.engine import Engine
+from watchword.domain.indices import IndexNames
+from watchword.domain.ports import Store
+from watchword.domain.retention import RetentionRule, StoredRule, parse_rule
+from watchword.domain.retention_runs import SteadyClock
+from watchword.service.authority import Authority
+from watchword.service.background import UsageRecorder
+from watchword.service.operations import Operations
+from watchword.service.retention_runs import RetentionPlanner, RetentionScheduler
+
+SERIES = "dataset.operation"
+INDEX = "dataset_operationaspect_v1"
+
+
+def rule(**fields: Any) -> RetentionRule:
+    """As in a policy file: daily at one, enforced, all rows of a year or more."""
+    return parse_rule({"series": SERIES, "keep": "P365D", "mode": "enforce"} | fields)
+
+
+@dataclass
+class ScheduledInstance:
+    """A worker's scheduler. The time since the machine was started passes with the clock unless `jumped` says how far
+    the clock is ahead of it.
+    """
+
+    store: Store
+    engine: Engine
+    clock: Callable[[], int]
+    name: str = "one"
+    home: str = ""
+    jumped: int = 0
+    problems: list[str] = field(default_factory=list)
+    scheduler: RetentionScheduler = field(init=False)
+
+    def __post_init__(self) -> None:
+        names, authority = IndexNames(), Authority(self.store, str, UsageRecorder(self.store))
+        operations = Operations(self.store, authority, self.engine, names, self.clock, lambda: None, self.home)
+        steady = SteadyClock(self.clock, self.clock, lambda: self.clock() - self.jumped)
+        self.planner = RetentionPlanner(self.engine, operations, names, self.home, steady)
+        self.scheduler = RetentionScheduler(
+            self.store, self.planner, self.name, lambda: None, lambda _, why: self.problems.append(why)
+        )
+
+    async def tick(self) -> None:
+        await self.scheduler.tick()
+
+    async def stored_rule(self) -> StoredRule:
+        found = (await self.store.retention()).rule_of(SERIES)
+        assert found is not None
+        return found
