@@ -10,6 +10,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from watchword.domain.datahub import DataHubDatabase, DataHubFile, DataHubUrl
 from watchword.domain.errors import Fault
+from watchword.domain.event_stream import StreamTarget, Transport
 from watchword.domain.indices import Aspect, is_prefix, parse_aspect
 from watchword.domain.lifetimes import Duration
 from watchword.domain.names import check_actor, check_group
@@ -256,6 +257,26 @@ def _is_host(text: str) -> bool:
     if ":" in text:
         return ipaddress.ip_address(text).version == 6
     return re.fullmatch(r"(?:[a-z0-9_-]{1,63}\.)*[a-z0-9_-]{1,63}\.?", text) is not None
+
+
+def event_stream(text: str) -> StreamTarget:
+    kind, _, rest = text.partition(":")
+    name, _, digits = rest.rpartition(":")
+    bare = name.removeprefix("[").removesuffix("]")
+    try:
+        if text == "stdout":
+            return StreamTarget(Transport.STDOUT)
+        if text.startswith("/") and not text.endswith("/"):
+            return StreamTarget(Transport.FILE, path=text)
+        if kind == "syslog" and rest.startswith("/"):
+            return StreamTarget(Transport.UNIX, path=rest)
+        if kind in {"syslog", "syslog+tcp"} and _is_host(bare.lower()) and (":" in bare) == name.startswith("["):
+            return StreamTarget(Transport(kind), host=bare, port=port(digits))
+    except ValueError:
+        pass
+    raise ValueError(
+        "stdout, the absolute path of a file, syslog:HOST:PORT, syslog+tcp:HOST:PORT or syslog:/dev/log"
+    ) from None
 
 
 def schema(text: str) -> str:

@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 from watchword import setting_values as values
 from watchword.domain.datahub import DataHubUrl
 from watchword.domain.errors import OperatorError
+from watchword.domain.event_stream import StreamTarget
 from watchword.domain.indices import DATAHUB_SERIES, Aspect, IndexNames
 from watchword.domain.lifetimes import Duration, Lifetimes
 from watchword.domain.networks import Network
@@ -257,6 +258,10 @@ class Settings:
     )
     oidc_allowed: tuple[tuple[str, str], ...] = setting(
         "", "Claims that must hold to sign in, such as hd=example.org or groups=staff.", values.claim_values
+    )
+    event_stream: StreamTarget | None = setting(
+        "", "Where to send each event as a JSON line: stdout, the absolute path of a file, syslog:HOST:PORT, "
+        "syslog+tcp:HOST:PORT or syslog:/dev/log.", optional(values.event_stream), per_instance=True,
     )
     log_level: str = setting(
         "info", "Log level: debug, info, warning or error.",

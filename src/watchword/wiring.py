@@ -49,6 +49,7 @@ from watchword.engines.embedded.engine import open_engine as open_embedded
 from watchword.engines.embedded.index_file import describe as describe_index
 from watchword.engines.embedded.index_file import prepare as prepare_index
 from watchword.engines.embedded.process import EngineProcess
+from watchword.event_sinks import check_target, open_sink
 from watchword.interpreter import freeze_loaded, without_modules
 from watchword.service import AllServices, CoreServices
 from watchword.service.accounts import Accounts
@@ -56,6 +57,7 @@ from watchword.service.audit import AuditLog, RejectionLog
 from watchword.service.authority import Authority
 from watchword.service.background import Purge, UsageRecorder
 from watchword.service.devices import Devices, DeviceSettings
+from watchword.service.event_stream import EventFeed, EventStream
 from watchword.service.offboarding import Offboarding
 from watchword.service.operations import Operations
 from watchword.service.policies import Policies
@@ -120,7 +122,7 @@ async def open_service(
     """With `as_started`, tokens have the issuer of the service that last started on the store, if there was one."""
     sealer = Sealer(load_master_key(settings.master_key_path, create=False))
     store = await open_store(settings.store_url, system_clock, observe)
-    clock = store.clock
+    clock, feed = store.clock, EventFeed(store)
     try:
         started = await store.last_start() if as_started else None
         keys = KeyRing(store, sealer, settings.issuer if started is None else started.issuer, clock)
@@ -142,8 +144,9 @@ async def open_service(
             devices=Devices(store, authority, tokens, salt, clock, logins, new_session),
             policies=policies,
             retention=Retention(store, authority),
-            audit=AuditLog(store, authority, rejections),
+            audit=AuditLog(store, authority, rejections, feed),
             rejections=rejections,
+            feed=feed,
             usage=usage,
             purge=Purge(store, clock, settings.dead_token_days, settings.event_days, settings.oidc_groups_days),
             salt=salt,
@@ -152,6 +155,7 @@ async def open_service(
             with suppress(Fault):
                 await flush()
     finally:
+        feed.close()
         await store.close()
 
 
@@ -197,7 +201,10 @@ async def open_whole(
             scheduler = RetentionScheduler(store, planner, new_id(), supervisor.wake, log)
             runs = RetentionRuns(store, core.authority, planner, scheduler, supervisor.wake)
             seal = Sealer(Secret(hmac.digest(core.salt.reveal(), b"cookies", "sha256")))
-            yield AllServices(core, engine, operations, supervisor, runs, scheduler, provider, seal)
+            target, stream = settings.event_stream, None
+            if target is not None:
+                stream = EventStream(store, core.feed, open_sink(target), new_id())
+            yield AllServices(core, engine, operations, supervisor, runs, scheduler, stream, provider, seal)
         finally:
             if provider is not None:
                 await provider.close()
@@ -286,6 +293,8 @@ def serve(settings: Settings) -> None:
         from watchword.http.server import run
 
     prepare_folder(settings.data_dir)
+    if settings.event_stream is not None:
+        check_target(settings.event_stream)
     # From here on it counts as running: no restore replaces the store that it prepares.
     with run_folder(settings.data_dir) as folder, _index_process(settings):
         versions = prepare_store(settings)

@@ -23,6 +23,10 @@ BAD = [
     ("WATCHWORD_METRICS_ADDRESS", "127.0.0.1"), ("WATCHWORD_METRICS_ADDRESS", "127.0.0.1:0"),
     ("WATCHWORD_METRICS_ADDRESS", "::1:9090"), ("WATCHWORD_METRICS_ADDRESS", "[::1]"),
     ("WATCHWORD_METRICS_ADDRESS", "example.org:9090"), ("WATCHWORD_METRICS_ADDRESS", "127.0.0.1:8080"),
+    *(("WATCHWORD_EVENT_STREAM", value) for value in (
+        "stderr", "events.jsonl", "/var/log/", "syslog:", "syslog:host", "syslog:host:0", "syslog:::1:514",
+        "syslog+tls:host:6514", "syslog+tcp:/dev/log", "syslog:a b:514", "syslog:[host]:514",
+    )),
     ("WATCHWORD_ACCESS_LOG", "some"), ("WATCHWORD_TLS_CERT", "/x.pem"), ("WATCHWORD_DATA_DIR", ""),
 ]  # fmt: skip
 

@@ -18,8 +18,10 @@ if TYPE_CHECKING:
     from watchword.client import Client, EventAction, EventInfo
 
 FOLLOW_SECONDS = 1.0
-LATE = timedelta(seconds=10)
-"""A transaction that began earlier may commit later, with an earlier time; so each look goes back by this."""
+LATE, LATEST, LATEST_EVERY = timedelta(seconds=10), timedelta(seconds=75), 10
+"""A transaction that began earlier may commit later, with an earlier time. Few take ten seconds, and none takes longer
+than a minute. So each look goes back by the first, and one in ten by the second.
+"""
 
 _COLUMNS: "list[Column[EventInfo]]" = [
     Column("AT", lambda event: When(event.at)),
@@ -74,7 +76,7 @@ def _follow(client: "Client", limit: int, filters: dict[str, Any]) -> "Iterator[
     """The latest events, oldest first, then each new one."""
     recent: list[EventInfo] = []
     for one in client.events(**filters, page_size=page_size(limit)):
-        if limit and len(recent) >= limit and one.at < recent[0].at - LATE:
+        if limit and len(recent) >= limit and one.at < recent[0].at - LATEST:
             break
         recent.append(one)
     yield from reversed(recent[: limit or None])
@@ -86,13 +88,15 @@ def _follow(client: "Client", limit: int, filters: dict[str, Any]) -> "Iterator[
             sys.stdout.flush()
             time.sleep(FOLLOW_SECONDS)
 
-    for found in patiently(poll):
+    asked = filters["since"]
+    for number, found in enumerate(patiently(poll), 1):
         yield from reversed(found)
         seen |= {one.id: one.at for one in found}
         if seen:
-            latest = max(seen.values()) - LATE
-            since = filters["since"] = max(filters["since"] or latest, latest)
-            seen = {id_: at for id_, at in seen.items() if at >= since}
+            newest = max(seen.values())
+            since = newest - (LATEST if number % LATEST_EVERY == 0 else LATE)
+            filters["since"] = max(asked or since, since)
+            seen = {id_: at for id_, at in seen.items() if at >= newest - LATEST}
 
 
 def _print_event(found: "EventInfo", *, as_json: bool) -> None:

@@ -121,6 +121,7 @@ class Reason(Enum):
         THROTTLED,
         "Too many device codes are open, or too many wrong ones were tried; retry after `retryAfter` seconds.",
     )
+    TOO_MANY_WAITING = THROTTLED, "Too many requests wait for events; retry after `retryAfter` seconds."
     TOO_MANY_TOKENS = THROTTLED, "The actor has reached its maximum number of live tokens."
     MORE_THAN_ALLOWED_FOR = CONFLICT, "More tokens match than `atMost` allows. Nothing was revoked."
     TOO_MANY_AT_ONCE = BAD_REQUEST, "More tokens match than one call can revoke."

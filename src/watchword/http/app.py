@@ -16,6 +16,7 @@ from watchword.http.console import PREFIXES, Console
 from watchword.http.datahub import DataHubEndpoints, is_datahub
 from watchword.http.devices import DEVICE, DEVICE_AUTHORIZATION, TOKEN, DeviceEndpoints, DevicePage
 from watchword.http.errors import JSON, NO_STORE, fault_response, internal_fault
+from watchword.http.events import EventsEndpoint
 from watchword.http.graphql.context import ProcessorBudget
 from watchword.http.graphql.endpoint import GraphQLEndpoint
 from watchword.http.graphql.schema import make_schema
@@ -34,7 +35,7 @@ from watchword.settings import Settings
 GATEWAY_PREFIXES = ("/api/gms", "/gms")
 GRAPHQL = frozenset({"/api/graphql", "/api/v2/graphql"})
 # Unauthenticated callers get 401 here, never 404.
-PROTECTED = ("/api", "/operations", "/oauth2")
+PROTECTED = ("/api", "/operations", "/oauth2", "/events")
 AUTH, BELOW_AUTH = "/auth", "/auth/"
 METRICS = "/metrics"
 OTHER = "other"
@@ -106,6 +107,8 @@ class App:
         self._forward_auth = ForwardAuth(self._authenticator, core.authority, core.rejections, metrics.error)
         operations = OperationsEndpoint(services.operations, core.rejections, core.store.clock)
         self._datahub = DataHubEndpoints(core, operations)
+        events = EventsEndpoint(self._authenticator, core.audit, core.rejections)
+        self.stop_waiting = events.stop_waiting
         oauth = OAuthEndpoints(self._authenticator, core.tokens, core.keys, core.rejections)
         self._console = Console() if settings.console else None
         self._health = health
@@ -133,6 +136,7 @@ class App:
                 path: {"GET": _always(response)}
                 for path, response in metadata(settings.issuer, devices=settings.has_devices).items()
             },
+            "/events": {"GET": events.answer},
             "/operations": {"POST": _for(bearer_only, operations.answer)},
             **{path: {method: _for(bearer_only, answer)} for path, (method, answer) in self._datahub.routes.items()},
             **{path: {"POST": _for(any_caller, graphql.answer)} for path in GRAPHQL},

@@ -47,6 +47,7 @@ _COUNTERS: dict[str, tuple[str, tuple[str, ...]]] = {
     "watchword_errors": ("Errors in answers, by reason.", ("reason",)),
     "watchword_tokens_issued": ("Tokens issued.", ()),
     "watchword_tokens_revoked": ("Tokens revoked.", ()),
+    "watchword_events_streamed": ("Events sent to the event stream.", ()),
     "watchword_graphql_fallbacks": ("GraphQL operations executed by graphql-core, not the fast path.", ("cause",)),
 }
 _HISTOGRAMS: dict[str, tuple[str, tuple[str, ...]]] = {
@@ -89,6 +90,7 @@ class Metrics(Collector):
         """As this worker's scheduler last saw them, at most a minute ago."""
         self.issued = self._counter("watchword_tokens_issued")
         self.revoked = self._counter("watchword_tokens_revoked")
+        self.streamed = self._counter("watchword_events_streamed")
         for reason in Reason:
             if reason.kind in _ALERTED:
                 self._file.slots(("watchword_errors", reason.word))

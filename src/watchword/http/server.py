@@ -1,8 +1,8 @@
 """The HTTP server: granian with one main process and any number of worker processes.
 
 This module uses private parts of granian, because its public interface has no write timeout, no second listener and no
-worker hooks for ASGI: `_spawn_rsgi_worker`, `_spawn_asgi_worker`, `RSGIWorker`, `SocketHolder` and `_futures`.
-The lock files in `requirements` pin granian's version.
+worker hooks for ASGI: `_spawn_rsgi_worker`, `_spawn_asgi_worker`, `RSGIWorker`, `SocketHolder`, `_futures` and
+`_signals`. The lock files in `requirements` pin granian's version.
 """
 
 import asyncio
@@ -29,6 +29,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from granian import _signals
 from granian._futures import _future_watcher_wrapper, _new_cbscheduler
 from granian._granian import RSGIWorker, WorkerSignal
 from granian.constants import HTTPModes, Interfaces, Loops, SSLProtocols
@@ -122,10 +123,31 @@ def _spawn(settings: Settings, number: int, name: str | None, load: Callable[[],
     """Runs in the worker process. It binds the TCP socket itself: granian's has no write timeout."""
     if settings.socket_path is None:
         sock = ((None, _bound(settings.endpoint)), None)
+    workers: list[Worker] = []
+
+    def load_worker() -> Worker:
+        workers.append(load())
+        return workers[0]
+
+    _signals.set_loop_signals = partial(_set_loop_signals, _signals.set_loop_signals, workers)
     if settings.trusted_proxies:
-        _spawn_asgi(number, name, load, sock, *rest)
+        _spawn_asgi(number, name, load_worker, sock, *rest)
     else:
-        Server._spawn_rsgi_worker(number, name, load, sock, *rest)  # noqa: SLF001 - see above
+        Server._spawn_rsgi_worker(number, name, load_worker, sock, *rest)  # noqa: SLF001 - see above
+
+
+def _set_loop_signals(granians: Callable[[Any], Any], workers: "list[Worker]", loop: asyncio.AbstractEventLoop) -> Any:
+    """As granian does, whose worker then stops when all requests are answered. So those that wait are answered now."""
+    stop = granians(loop)
+
+    def stop_all() -> None:
+        stop.set()
+        for worker in workers:
+            worker.stop_waiting()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop_all)
+    return stop
 
 
 def _spawn_asgi(number: int, name: str | None, load: Callable[[], Any], sock: Any, *rest: Any) -> None:
@@ -277,6 +299,7 @@ def announcement(settings: Settings, notes: Sequence[tuple[str, str]] = ()) -> s
         f"  local mode  {local}",
         *([f"  console     {settings.issuer}/"] if settings.console and settings.issuer.startswith("http") else []),
         *([f"  metrics     http://{settings.metrics_address}/metrics"] if settings.metrics_address else []),
+        *([f"  events      {settings.event_stream}"] if settings.event_stream else []),
         *(f"  {word:<12}{note}" for word, note in notes),
     ]
     if not settings.is_loopback and settings.socket_path is None and not settings.tls:
@@ -401,6 +424,10 @@ class Worker:
         """Granian calls this after the last request."""
         loop.run_until_complete(self._stack.aclose())
 
+    def stop_waiting(self) -> None:
+        if self._app is not None:
+            self._app.stop_waiting()
+
     def _serving(self) -> None:
         (self._run_folder / f"ready-{os.getpid()}").touch()
         # Blocked until here. SIGINT stays blocked: the main process stops its workers, also after Ctrl-C.
@@ -423,7 +450,7 @@ class Worker:
             metrics.timeline = lambda: core.store.timeline
             counter = TokenCounter(core.store, metrics)
             metrics.retention = lambda: services.retention_scheduler.numbers
-            for name, task in (
+            background: list[tuple[str, Callable[[], Awaitable[None]]]] = [
                 ("usage", core.usage.run),
                 ("purge", core.purge.run),
                 ("rejections", core.rejections.run),
@@ -432,7 +459,11 @@ class Worker:
                 ("connections", shares.run),
                 ("token counts", partial(as_only_worker, self._run_folder / "counts.lock", counter.count)),
                 ("unused tokens", partial(as_only_worker, self._run_folder / "unused.lock", counter.count_unused)),
-            ):
+            ]
+            if services.stream is not None:
+                services.stream.count = metrics.streamed
+                background.append(("event-stream", services.stream.run))
+            for name, task in background:
                 stack.push_async_callback(_stopped, asyncio.ensure_future(tasks.keep_running(name, task)))
             health = Health(core.store, services.engine, tasks)
             self._app = App(settings, services, health, metrics, logger, self._new_request_id)

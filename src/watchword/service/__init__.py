@@ -10,6 +10,7 @@ from watchword.service.audit import AuditLog, RejectionLog
 from watchword.service.authority import Authority
 from watchword.service.background import Purge, UsageRecorder
 from watchword.service.devices import Devices
+from watchword.service.event_stream import EventFeed, EventStream
 from watchword.service.offboarding import Offboarding
 from watchword.service.operations import Operations
 from watchword.service.policies import Policies
@@ -36,6 +37,7 @@ class CoreServices:
     retention: Retention
     audit: AuditLog
     rejections: RejectionLog
+    feed: EventFeed
     usage: UsageRecorder
     purge: Purge
     salt: Secret[bytes]
@@ -51,5 +53,6 @@ class AllServices:
     supervisor: Supervisor
     retention_runs: RetentionRuns
     retention_scheduler: RetentionScheduler
+    stream: EventStream | None
     provider: IdentityProvider | None
     cookie_seal: Seal

@@ -15,6 +15,7 @@ from watchword.domain.networks import origin_of
 from watchword.domain.policies import Privilege
 from watchword.domain.ports import Clock, EventStore
 from watchword.service.authority import Authority
+from watchword.service.event_stream import EventFeed
 
 FLUSH_SECONDS = 1.0
 RECORDED_EACH = 20
@@ -206,6 +207,7 @@ class AuditLog:
     _store: EventStore
     _authority: Authority
     _rejections: RejectionLog
+    _feed: EventFeed
 
     def authorize(self, caller: Caller) -> Awaitable[Grant]:
         return self._authority.authorize(caller, Privilege.VIEW_AUDIT_LOG)
@@ -218,6 +220,22 @@ class AuditLog:
         await self._rejections.flush()
         events, more = await self._store.events(search, seconds)
         return events, Cursor(events[-1].at, events[-1].seq) if more else None
+
+    async def list_after(self, grant: Grant, seq: int, most: int) -> tuple[KeptEvent, ...]:
+        """The next events after this number, oldest first."""
+        grant.expect(Privilege.VIEW_AUDIT_LOG)
+        await self._rejections.flush()
+        return await self._store.events_after(seq, most)
+
+    async def last(self, grant: Grant) -> int:
+        """The number of the newest event."""
+        grant.expect(Privilege.VIEW_AUDIT_LOG)
+        return await self._store.last_event()
+
+    async def wait(self, grant: Grant, seq: int, seconds: float) -> None:
+        """Until there may be an event after this number, or the time is over."""
+        grant.expect(Privilege.VIEW_AUDIT_LOG)
+        await self._feed.wait(seq, seconds)
 
     async def count(self, grant: Grant, search: EventSearch, most: int, seconds: float) -> int:
         """The events on all pages of the search, counted up to `most`."""

@@ -42,7 +42,7 @@ class BackgroundTasks:
         return sorted(name for name, at in self._failed_at.items() if at > since)
 
     async def keep_running(self, name: str, task: Callable[[], Awaitable[None]]) -> None:
-        pause = FIRST_PAUSE
+        pause, logged = FIRST_PAUSE, ""
         while True:
             began = time.monotonic()
             try:
@@ -51,10 +51,12 @@ class BackgroundTasks:
                 why = f"{type(error).__name__}: {getattr(error, 'why', None) or error}"
             else:
                 why = "it returned"
-            self._log_failure(name, why)
-            self._failed_at[name] = time.monotonic()
             if time.monotonic() - began > LONGEST_PAUSE:
-                pause = FIRST_PAUSE
+                pause, logged = FIRST_PAUSE, ""
+            if why != logged:  # a disk that stays full is logged once
+                self._log_failure(name, why)
+                logged = why
+            self._failed_at[name] = time.monotonic()
             await asyncio.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE)
 

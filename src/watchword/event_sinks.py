@@ -1,0 +1,188 @@
+"""Where the event stream goes: standard output, a file, or syslog. One JSON line for each event."""
+
+import os
+import select
+import socket
+import stat
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import orjson
+
+from watchword.domain.errors import OperatorError
+from watchword.domain.event_stream import EventSink, StreamTarget, Transport, ecs_fields
+from watchword.domain.events import KeptEvent
+from watchword.files import sync
+
+PATIENCE_SECONDS = 5.0
+"""How long a pipe or a connection may take nothing."""
+PIPE_CHUNK = 4096
+"""A pipe that is ready takes as much without blocking (PIPE_BUF)."""
+MAX_DATAGRAM = 60_000
+"""A datagram has at most 65,507 bytes. An event that is larger comes without its details."""
+# Facility authpriv (10), severity info (6).
+PRIORITY = 10 * 8 + 6
+
+
+def open_sink(target: StreamTarget) -> EventSink:
+    match target.transport:
+        case Transport.STDOUT:
+            return _StdoutSink()
+        case Transport.FILE:
+            return _FileSink(Path(target.path))
+        case _:
+            return _SyslogSink(target)
+
+
+def check_target(target: StreamTarget) -> None:
+    """At start. Whether the target takes events is seen later, and does not stop the service."""
+    folder = Path(target.path).parent
+    if target.transport is Transport.FILE and not folder.is_dir():
+        raise OperatorError(f"WATCHWORD_EVENT_STREAM must name a file in an existing folder; {folder} is none.")
+
+
+def _line(event: KeptEvent, most: int | None = None) -> bytes:
+    fields = ecs_fields(event)
+    line = orjson.dumps(fields)
+    if most is not None and len(line) > most:
+        fields["watchword"] |= {"detail": {}, "truncated": True}
+        line = orjson.dumps(fields)
+    return line
+
+
+def _lines(events: Sequence[KeptEvent]) -> bytes:
+    return b"".join(_line(event) + b"\n" for event in events)
+
+
+class _StdoutSink:
+    def write(self, events: Sequence[KeptEvent]) -> None:
+        left = memoryview(_lines(events))
+        ready = select.poll()
+        ready.register(1, select.POLLOUT)
+        while left:
+            if not ready.poll(PATIENCE_SECONDS * 1000):
+                raise TimeoutError("nothing reads standard output")
+            left = left[os.write(1, left[:PIPE_CHUNK]) :]
+
+    def close(self) -> None:
+        """Standard output stays open."""
+
+
+class _FileSink:
+    """Appends. A file that was renamed or removed, as by logrotate, is created again."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file: int | None = None
+
+    def write(self, events: Sequence[KeptEvent]) -> None:
+        try:
+            file = self._opened()
+            left = memoryview(_lines(events))
+            while left:
+                left = left[os.write(file, left) :]
+            os.fsync(file)
+        except OSError:
+            self.close()  # the last line may be incomplete: see `_open`
+            raise
+
+    def close(self) -> None:
+        if self._file is not None:
+            with suppress(OSError):
+                os.close(self._file)
+            self._file = None
+
+    def _opened(self) -> int:
+        if self._file is not None and not self._is_current(self._file):
+            self.close()
+        if self._file is None:
+            self._file = self._open()
+        return self._file
+
+    def _is_current(self, file: int) -> bool:
+        try:
+            return os.path.samestat(os.fstat(file), self._path.stat())
+        except FileNotFoundError:
+            return False
+
+    def _open(self) -> int:
+        # Without O_NONBLOCK a named pipe would block here.
+        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+        file = os.open(self._path, flags, 0o600)
+        try:
+            self._prepare(file)
+        except OSError:
+            os.close(file)
+            raise
+        return file
+
+    def _prepare(self, file: int) -> None:
+        seen = os.fstat(file)
+        if not stat.S_ISREG(seen.st_mode):
+            raise OSError(f"{self._path} is not a regular file")
+        # A crash or a full disk may have cut off a line. The event comes again, on a line of its own.
+        if seen.st_size and os.pread(file, 1, seen.st_size - 1) != b"\n":
+            os.write(file, b"\n")
+        sync(self._path.parent)
+
+
+class _SyslogSink:
+    """RFC 5424 by UDP, or by TCP with the length before each message (RFC 6587). At a local socket the older form,
+    which journald and rsyslog read there.
+    """
+
+    def __init__(self, target: StreamTarget) -> None:
+        self._target = target
+        self._name = socket.gethostname() or "-"
+        self._socket: socket.socket | None = None
+
+    def write(self, events: Sequence[KeptEvent]) -> None:
+        try:
+            if self._socket is None or self._is_closed(self._socket):
+                self.close()
+                self._socket = self._connect()
+            for event in events:
+                self._socket.sendall(self._message(event))
+        except OSError:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+    def _is_closed(self, opened: socket.socket) -> bool:
+        """Whether a TCP server has closed the connection: it sends nothing else. What is sent then is lost."""
+        if self._target.transport is not Transport.TCP:
+            return False
+        return bool(select.select([opened], [], [], 0)[0])
+
+    def _connect(self) -> socket.socket:
+        target = self._target
+        if target.transport is Transport.TCP:
+            return socket.create_connection((target.host, target.port), PATIENCE_SECONDS)
+        if target.transport is Transport.UNIX:
+            made = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+            address: str | tuple[str, int] = target.path
+        else:
+            family, kind, _, _, address = socket.getaddrinfo(target.host, target.port, type=socket.SOCK_DGRAM)[0]  # type: ignore[assignment]
+            made = socket.socket(family, kind)
+        try:
+            made.settimeout(PATIENCE_SECONDS)
+            made.connect(address)
+        except OSError:
+            made.close()
+            raise
+        return made
+
+    def _message(self, event: KeptEvent) -> bytes:
+        if self._target.transport is Transport.UNIX:
+            return b"<%d>watchword[%d]: %s" % (PRIORITY, os.getpid(), _line(event, MAX_DATAGRAM))
+        is_tcp = self._target.transport is Transport.TCP
+        line = _line(event, None if is_tcp else MAX_DATAGRAM)
+        at = ecs_fields(event)["@timestamp"]
+        head = f"<{PRIORITY}>1 {at} {self._name} watchword {os.getpid()} {event.action} - "
+        message = head.encode("ascii", "replace") + line
+        return b"%d %s" % (len(message), message) if is_tcp else message

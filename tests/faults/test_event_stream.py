@@ -1,0 +1,223 @@
+"""The event stream: every event at least once, in order, whatever happens to the sender or the target."""
+
+import json
+import re
+import signal
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.support.concurrent_load import ConcurrentLoad
+from tests.support.disks import small_disk
+from tests.support.event_lines import numbers, parsed
+from tests.support.server import ADMIN, Server
+from tests.support.store_file import change_store, last_event, look
+from tests.support.waiting import SECONDS, until
+
+MakeServer = Callable[..., Server]
+QUIET = {"WATCHWORD_ACCESS_LOG": "off"}
+EXPIRE = "UPDATE event_cursors SET held_until = 0"
+"""What time would do to the lease of a sender that was killed."""
+
+
+def until_all(server: Server, *files: Path) -> None:
+    """Wait until everything that is stored was sent."""
+    until(lambda: last_event(server) in numbers(*files), "the last event was sent")
+
+
+def assert_at_least_once(server: Server, start: int, *files: Path) -> None:
+    """In order, but for what was sent again after a fault; nothing that is not stored."""
+    found = numbers(*files)
+    first = list(dict.fromkeys(found))
+    assert first == sorted(first)
+    stored = look(server, "SELECT seq, action, target FROM events WHERE seq > ? ORDER BY seq", start)
+    lines = [parsed(file.read_text()) for file in files]
+    sent = {
+        (one["event"]["sequence"], one["event"]["action"], one["watchword"]["target"])
+        for good, _ in lines
+        for one in good
+    }
+    assert sorted(sent) == stored
+    texts = "\n".join(file.read_text() for file in files)
+    assert [line for _, cut in lines for line in cut if texts.count(line) < 2] == []
+
+
+def kill_repeatedly(make_server: MakeServer, file: Path, rounds: int) -> None:
+    server = make_server("--event-stream", str(file), "--workers", "2", env=QUIET)
+    start = look(server, "SELECT max(seq) FROM events")[0][0]
+    for _ in range(rounds):
+        with ConcurrentLoad(server, clients=4) as load:
+            load.until_answered()
+            seen = len(numbers(file))
+            until(lambda seen=seen: len(numbers(file)) > seen, "events are sent")  # type: ignore[misc]
+            server.kill()
+        change_store(server, EXPIRE)
+        server.start()
+    until_all(server, file)
+    assert_at_least_once(server, start, file)
+
+
+def test_killed_sender_loses_no_event(make_server: MakeServer, tmp_path: Path) -> None:
+    kill_repeatedly(make_server, tmp_path / "events.jsonl", rounds=4)
+
+
+@pytest.mark.soak
+def test_sender_killed_a_hundred_times_loses_no_event(make_server: MakeServer, tmp_path: Path) -> None:
+    kill_repeatedly(make_server, tmp_path / "events.jsonl", rounds=100)
+
+
+def test_rotated_removed_and_blocked_file(make_server: MakeServer, tmp_path: Path) -> None:
+    file, rotated = tmp_path / "events.jsonl", tmp_path / "events.jsonl.1"
+    server = make_server("--event-stream", str(file), env=QUIET)
+    start = last_event(server)
+    server.create(ADMIN)
+    until_all(server, file)
+    assert file.stat().st_mode & 0o777 == 0o600
+
+    file.rename(rotated)
+    server.create(ADMIN)
+    until_all(server, file)
+    assert_at_least_once(server, start, rotated, file)
+
+    file.unlink()
+    server.create(ADMIN)
+    until_all(server, file)
+    assert numbers(file) == [last_event(server)]
+
+    file.unlink()
+    file.mkdir()
+    server.create(ADMIN)
+    until(lambda: health(server).get("failing") == ["event-stream"], "the health check shows it")
+    file.rmdir()
+    until_all(server, file)
+    said = [line for line in server.err.read_text().splitlines() if "event-stream" in line]
+    assert len(said) == 1
+    assert "Is a directory" in said[0]
+
+
+def health(server: Server) -> Any:
+    return server.http.get("/health/ready").json()["parts"].get("background", {})
+
+
+def test_full_disk_holds_the_stream_up_and_nothing_else(make_server: MakeServer, tmp_path: Path) -> None:
+    with small_disk(tmp_path / "disk", 1) as disk:
+        file, filler = disk / "events.jsonl", disk / "filler"
+        server = make_server("--event-stream", str(file), env=QUIET)
+        start = last_event(server)
+        server.create(ADMIN)
+        until_all(server, file)
+        fill(filler)
+        while not health(server):
+            server.create(ADMIN)
+        filler.unlink()
+        until_all(server, file)
+        assert_at_least_once(server, start, file)
+        server.stop()
+
+
+def fill(file: Path) -> None:
+    with file.open("wb", buffering=0) as full, suppress(OSError):
+        while True:
+            full.write(bytes(4096))
+
+
+@contextmanager
+def receiving(kind: socket.SocketKind, address: Any) -> Iterator[list[bytes]]:
+    """What arrives at a syslog server: each datagram, or the bytes of one connection."""
+    got: list[bytes] = []
+    over = threading.Event()
+
+    def serve(listener: socket.socket) -> None:
+        with listener.accept()[0] if kind is socket.SOCK_STREAM else listener as source:
+            source.settimeout(0.1)
+            while not over.is_set():
+                with suppress(TimeoutError):
+                    got.append(source.recv(65_536))
+
+    with closing(socket.socket(socket.AF_UNIX if isinstance(address, str) else socket.AF_INET, kind)) as listener:
+        listener.bind(address)
+        if kind is socket.SOCK_STREAM:
+            listener.listen()
+        thread = threading.Thread(target=serve, args=(listener,), daemon=True)
+        thread.start()
+        yield got
+        over.set()
+        thread.join(SECONDS)
+
+
+SYSLOG = re.compile(r"<86>1 (\S+) \S+ watchword \d+ (\S+) - (\{.*\})", re.DOTALL)
+
+
+def test_other_targets_continue_where_the_last_one_stopped(
+    make_server: MakeServer, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder, local = tmp_path / "server", str(tmp_path_factory.mktemp("s") / "log")
+
+    def run(target: str, got: Callable[[], str]) -> str:
+        """Send one event to a target; returns what it has once that has arrived."""
+        server = make_server("--event-stream", target, folder=folder, env=QUIET)
+        made = server.create(ADMIN)["metadata"]["id"]
+        until(lambda: made in got(), f"{target} got the event")
+        server.stop()
+        return got()
+
+    out = folder / "stdout.log"
+    lines = run("stdout", lambda: out.read_text() if out.exists() else "").splitlines()
+    first = json.loads(next(line for line in lines if line.startswith("{")))
+    assert first["event"]["action"] == "token.created"
+
+    port = free_udp_port()
+    with receiving(socket.SOCK_DGRAM, ("127.0.0.1", port)) as datagrams:
+        run(f"syslog:127.0.0.1:{port}", lambda: b"".join(datagrams).decode())
+        message = SYSLOG.fullmatch(datagrams[-1].decode())
+    assert message is not None
+    assert message[2] == "token.created"
+    assert message[1] == json.loads(message[3])["@timestamp"]
+
+    with receiving(socket.SOCK_STREAM, ("127.0.0.1", port)) as chunks:
+        stream = run(f"syslog+tcp:127.0.0.1:{port}", lambda: b"".join(chunks).decode())
+    seen = list(framed(stream))
+    assert all(SYSLOG.fullmatch(one) for one in seen)
+
+    with receiving(socket.SOCK_DGRAM, local) as datagrams:
+        run(f"syslog:{local}", lambda: b"".join(datagrams).decode())
+    head, _, line = datagrams[-1].decode().partition(": ")
+    assert re.fullmatch(r"<86>watchword\[\d+\]", head)
+    last = json.loads(line)["event"]["sequence"]
+    # Each stop and start leaves events too: none is sent twice, none is left out.
+    sent = [first["event"]["sequence"], json.loads(message[3])["event"]["sequence"], last]
+    assert sent == sorted(set(sent))
+
+
+def framed(text: str) -> Iterator[str]:
+    while text:
+        length, _, rest = text.partition(" ")
+        yield rest[: int(length)]
+        text = rest[int(length) :]
+
+
+def free_udp_port() -> int:
+    with closing(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def test_stop_answers_requests_that_wait(make_server: MakeServer) -> None:
+    server = make_server(env=QUIET)
+    token = server.create(ADMIN)["accessToken"]
+    after = last_event(server) + 1_000_000
+    with ThreadPoolExecutor(1) as pool:
+        url, headers = f"{server.url}/events?after={after}&wait=30", {"Authorization": f"Bearer {token}"}
+        answer = pool.submit(httpx.get, url, headers=headers, timeout=SECONDS, verify=False)
+        (worker,) = server.workers()
+        until(lambda: any(one.status == "ESTABLISHED" for one in worker.net_connections()), "the request waits")
+        worker.send_signal(signal.SIGTERM)
+        assert answer.result().json() == {"events": [], "next": after}
