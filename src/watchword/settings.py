@@ -216,6 +216,10 @@ class Settings:
         "5", "Percent of a processor per worker for the new GraphQL documents and searches of one actor; 0: no limit.",
         values.between(0, 100), per_instance=True,
     )
+    webhook_allowed_networks: tuple[Network, ...] = setting(
+        "", "Networks (CIDR) that are not public and that webhooks may be sent to, also by http.", values.networks
+    )
+    webhook_allow_http: bool = setting("off", "Allow webhooks to public addresses by http.", values.switch)
     event_days: int = setting("400", "Days to keep events.", values.between(1, 36_500))
     dead_token_days: int = setting("90", "Days to keep expired and revoked tokens.", values.between(1, 36_500))
     console: bool = setting("on", "Serve the web console and its sign-in.", values.switch, per_instance=True)

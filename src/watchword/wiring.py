@@ -20,7 +20,7 @@ from contextlib import (
     suppress,
 )
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -39,7 +39,7 @@ from watchword.domain.diagnostics import Diagnostic
 from watchword.domain.engine import Engine
 from watchword.domain.errors import Fault, OperatorError
 from watchword.domain.policies import PolicyPlan, default_policies, root_policy, summary
-from watchword.domain.ports import Clock, IdentityProvider
+from watchword.domain.ports import Clock, IdentityProvider, MessageClient
 from watchword.domain.retention_runs import SteadyClock
 from watchword.domain.secret import Secret
 from watchword.domain.store_urls import SchemaVersions, SqliteUrl, StoreUrl
@@ -56,6 +56,7 @@ from watchword.service.accounts import Accounts
 from watchword.service.audit import AuditLog, RejectionLog
 from watchword.service.authority import Authority
 from watchword.service.background import Purge, UsageRecorder
+from watchword.service.deliveries import DeliverySender
 from watchword.service.devices import Devices, DeviceSettings
 from watchword.service.event_stream import EventFeed, EventStream
 from watchword.service.offboarding import Offboarding
@@ -66,6 +67,7 @@ from watchword.service.retention_runs import RetentionPlanner, RetentionRuns, Re
 from watchword.service.sessions import Sessions
 from watchword.service.supervisor import LogProblem, Supervisor
 from watchword.service.tokens import TokenCounters, Tokens
+from watchword.service.webhooks import Webhooks
 from watchword.settings import Settings
 from watchword.signing import KeyRing, MasterKeyError, Sealer, check_master_key, load_master_key, make_master_key
 from watchword.stores.open import exists, import_lock, is_sealed, open_store, prepare
@@ -149,6 +151,7 @@ async def open_service(
             feed=feed,
             usage=usage,
             purge=Purge(store, clock, settings.dead_token_days, settings.event_days, settings.oidc_groups_days),
+            seal=sealer,
             salt=salt,
         )
         for flush in (usage.flush, rejections.close):
@@ -204,7 +207,12 @@ async def open_whole(
             target, stream = settings.event_stream, None
             if target is not None:
                 stream = EventStream(store, core.feed, open_sink(target), new_id())
-            yield AllServices(core, engine, operations, supervisor, runs, scheduler, stream, provider, seal)
+            client = cache(partial(open_message_client, settings, clock))
+            webhooks = Webhooks(store, core.authority, core.seal, client, clock, new_id, os.urandom)
+            deliveries = DeliverySender(store, core.seal, client, clock, new_id())
+            yield AllServices(
+                core, engine, operations, supervisor, runs, scheduler, stream, webhooks, deliveries, provider, seal
+            )
         finally:
             if provider is not None:
                 await provider.close()
@@ -244,6 +252,14 @@ def open_provider(settings: Settings, clock: Clock) -> IdentityProvider | None:
     client_id, redirect = settings.oidc_client_id, settings.issuer + "/sign-in/callback"
     client = Client(settings.oidc_issuer, client_id, settings.oidc_client_secret, settings.oidc_scopes, redirect)
     return OpenIdProvider(client, clock)
+
+
+def open_message_client(settings: Settings, clock: Clock) -> MessageClient:
+    """When the first message is sent: it takes long to load."""
+    with without_modules("rich"):
+        from watchword.webhook_client import WebhookClient
+
+    return WebhookClient(settings.webhook_allowed_networks, clock, allow_http=settings.webhook_allow_http)
 
 
 def prepare_store(settings: Settings, *, may_migrate: bool = True) -> SchemaVersions:

@@ -196,7 +196,8 @@ def test_every_action_is_covered() -> None:
     of_devices = {Action.DEVICE_APPROVED, Action.DEVICE_DENIED}  # test_devices.py
     runs = ("REPORTED", "APPROVAL_NEEDED", "APPROVED", "OVERDUE", "CLOCK_JUMPED")
     of_runs = {Action[f"RETENTION_{name}"] for name in runs}  # test_retention_runs.py
-    changes = {action for action, *_ in CHANGES} | of_devices | of_imports | of_runs
+    of_webhooks = {Action[name] for name in Action.__members__ if name.startswith("WEBHOOK_")}  # test_webhooks.py
+    changes = {action for action, *_ in CHANGES} | of_devices | of_imports | of_runs | of_webhooks
     others = (at_start, of_no_change, of_the_store, of_operations, of_files, of_sessions, of_retries)
     assert changes.union(*others) == set(Action)
 

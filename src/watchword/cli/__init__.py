@@ -21,6 +21,7 @@ _COMMANDS = {
     "actor": ("actor", "List, name, link, suspend, resume and offboard actors."),
     "session": ("session", "List and end console sessions."),
     "event": ("event", "Read the audit log."),
+    "webhook": ("webhook", "Send events to other services."),
     "index": ("index", "Show, truncate and load the time-series indices."),
     "retention": ("retention", "Manage how long the rows of time series are kept, and holds on them."),
     "task": ("task", "Watch and cancel long operations in the search index."),

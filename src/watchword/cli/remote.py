@@ -306,6 +306,7 @@ _PARAMETERS = {
     "id": ("id_", "token_id", "task_id"),
     "query": ("contains", "query"),
     "task": ("task_id",),
+    "url": ("to",),
 }
 _PHRASES = {"See getIndexSizes.": "See: watchword index sizes", "entityType": "entity"}
 

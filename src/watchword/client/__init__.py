@@ -49,6 +49,7 @@ __all__ = [
     "Identity",
     "IndexInfo",
     "NewToken",
+    "NewWebhook",
     "NotFound",
     "OffboardedTokens",
     "OffboardingReport",
@@ -94,6 +95,10 @@ __all__ = [
     "Unreachable",
     "UserInfo",
     "WatchwordError",
+    "WebhookAttempt",
+    "WebhookDelivery",
+    "WebhookInfo",
+    "WebhookReplay",
     "Where",
     "rotate_file",
 ]

@@ -30,6 +30,7 @@ from watchword.client.records import (
     IndexInfo,
     Json,
     NewToken,
+    NewWebhook,
     OffboardingReport,
     OperationInfo,
     PolicyActors,
@@ -52,6 +53,10 @@ from watchword.client.records import (
     TokenInfo,
     TruncationPlan,
     UserInfo,
+    WebhookAttempt,
+    WebhookDelivery,
+    WebhookInfo,
+    WebhookReplay,
     record,
     selection,
     to_millis,
@@ -748,6 +753,98 @@ class Api:
         return _ask_tuple("listEventActions", EventAction)
 
     @_sends
+    def create_webhook(
+        self,
+        name: str,
+        url: str,
+        *,
+        id: str | None = None,  # noqa: A002 - the schema's word
+        actions: Iterable[str] = (),
+        actors: Iterable[str] = (),
+        groups: Iterable[str] = (),
+        enabled: bool = True,
+    ) -> ApiRequest[NewWebhook]:
+        """Create a webhook, which gets the events that match from now on. An empty filter matches all. Needs Manage
+        Webhooks and View Audit Log.
+        """
+        wanted = {"id": id, "name": name, "url": url, "enabled": enabled, **_event_filter(actions, actors, groups)}
+        return ask("createWebhook", NewWebhook, {"input: CreateWebhookInput!": wanted}, mutation=True)
+
+    @_lists
+    def webhooks(self, *, page_size: int = PAGE_SIZE) -> Listing[WebhookInfo]:
+        """List webhooks."""
+        return _list_records("listWebhooks", "webhooks", WebhookInfo, "ListWebhooksInput", page_size, key="id")
+
+    @_sends
+    def get_webhook(self, id: str) -> ApiRequest[WebhookInfo]:  # noqa: A002 - the schema's word
+        """Get a webhook."""
+        return ask("getWebhook", WebhookInfo, {"id: String!": id})
+
+    @_sends
+    def update_webhook(
+        self,
+        id: str,  # noqa: A002 - the schema's word
+        *,
+        name: str | None = None,
+        url: str | None = None,
+        actions: Iterable[str] | None = None,
+        actors: Iterable[str] | None = None,
+        groups: Iterable[str] | None = None,
+        enabled: bool | None = None,
+    ) -> ApiRequest[WebhookInfo]:
+        """Change a webhook; None stays as it is. Enabling a stopped one sends what waits."""
+        wanted = {"name": name, "url": url, "enabled": enabled, **_event_filter(actions, actors, groups)}
+        variables = {"id: String!": id, "input: UpdateWebhookInput!": wanted}
+        return ask("updateWebhook", WebhookInfo, variables, mutation=True)
+
+    @_sends
+    def delete_webhook(self, id: str) -> ApiRequest[None]:  # noqa: A002 - the schema's word
+        """Delete a webhook and its deliveries."""
+        return ask("deleteWebhook", _require_true, {"id: String!": id}, mutation=True)
+
+    @_sends
+    def rotate_webhook(
+        self,
+        id: str,  # noqa: A002 - the schema's word
+        *,
+        overlap: timedelta | str | None = None,
+    ) -> ApiRequest[NewWebhook]:
+        """Replace the secret of a webhook. The old one signs too during the overlap (default: a day)."""
+        variables = {"id: String!": id, "overlap: String": _iso(overlap)}
+        return ask("rotateWebhookSecret", NewWebhook, variables, mutation=True)
+
+    @_sends
+    def test_webhook(self, id: str) -> ApiRequest[WebhookAttempt]:  # noqa: A002 - the schema's word
+        """Send a test message and return the receiver's answer."""
+        return ask("testWebhook", WebhookAttempt, {"id: String!": id}, mutation=True)
+
+    @_lists
+    def webhook_deliveries(
+        self,
+        id: str,  # noqa: A002 - the schema's word
+        *,
+        state: str | None = None,
+        page_size: int = PAGE_SIZE,
+    ) -> Listing[WebhookDelivery]:
+        """List the deliveries of a webhook, newest first. `state` is WAITING or DELIVERED."""
+        wanted = {"id": id, "state": state, "count": page_size}
+        listed = ("listWebhookDeliveries", "deliveries", WebhookDelivery, "ListWebhookDeliveriesInput!")
+        return _list_by_cursor(*listed, wanted)
+
+    @_sends
+    def replay_webhook(
+        self,
+        id: str,  # noqa: A002 - the schema's word
+        *,
+        delivery: str | None = None,
+        since: datetime | None = None,
+    ) -> ApiRequest[WebhookReplay]:
+        """Send a delivery again, or all events since a time, or with neither what waits."""
+        when = None if since is None else to_millis("since", since)
+        variables = {"input: ReplayWebhookInput!": {"id": id, "deliveryId": delivery, "since": when}}
+        return ask("replayWebhook", WebhookReplay, variables, mutation=True)
+
+    @_sends
     def task_status(self, task: str) -> ApiRequest[TaskInfo | None]:
         """Get the progress of an operation, or of a task of the search index (`<node>:<number>`). None if it is not
         found or cannot be read now. Needs Get search-index task status.
@@ -926,6 +1023,13 @@ def _list_records(
         return _page(call, items, kind, input_type, {"start": start, "count": count, **wanted})
 
     return list_by_offset(fetch, lambda item: str(getattr(item, key)), page_size)
+
+
+def _event_filter(
+    actions: Iterable[str] | None, actors: Iterable[str] | None, groups: Iterable[str] | None
+) -> dict[str, list[str] | None]:
+    lists = {"actions": actions, "actorUrns": actors, "groupUrns": groups}
+    return {name: None if words is None else list(words) for name, words in lists.items()}
 
 
 def _form(path: str, fields: Mapping[str, str], read: Callable[[Any], T], **how: Any) -> ApiRequest[T]:

@@ -29,6 +29,8 @@ _ARGUMENTS = {
     "aboutUrns": "about",
     "actorUrn": "actor",
     "actorUrns": "actors",
+    "groupUrns": "groups",
+    "deliveryId": "delivery",
     "all": "everything",
     "allowedNetworks": "networks",
     "durationIso": "duration",

@@ -430,6 +430,66 @@ class EventAction(Record):
     description: str
 
 
+class WebhookInfo(Record):
+    """A subscription to events."""
+
+    id: str
+    name: str
+    url: str
+    actions: tuple[str, ...]
+    actor_urns: tuple[str, ...]
+    group_urns: tuple[str, ...]
+    state: str
+    stopped_because: str | None
+    created_at: datetime
+    created_by: str
+    set: str | None
+    waiting: int
+    dropped: int
+    failing_since: datetime | None
+    next_attempt_at: datetime | None
+    previous_secret_until: datetime | None
+
+
+class NewWebhook(Record):
+    """A webhook and its secret, which the server shows only this once."""
+
+    webhook: WebhookInfo
+    secret: Secret[str]
+
+
+class WebhookAttempt(Record):
+    """One attempt to deliver a message. `answer` is the beginning of the receiver's answer."""
+
+    at: datetime
+    millis: int
+    succeeded: bool
+    status: int | None
+    error: str | None
+    answer: str | None
+
+
+class WebhookDelivery(Record):
+    """A message to a webhook, and the latest attempts to deliver it."""
+
+    id: str
+    message_id: str
+    event_id: str | None
+    type: str
+    state: str
+    created_at: datetime
+    delivered_at: datetime | None
+    payload: str
+    attempts: tuple[WebhookAttempt, ...]
+
+
+class WebhookReplay(Record):
+    """How many deliveries are sent again; `until` is where to go on if not all could be queued."""
+
+    queued: int
+    until: datetime | None
+
+
 class ServerInfo(Record):
     """The version of a server and what it can do."""
 

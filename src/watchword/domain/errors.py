@@ -87,6 +87,8 @@ class Reason(Enum):
     RULE_NOT_FOUND = NOT_FOUND, "No retention rule is for this series."
     HOLD_NOT_FOUND = NOT_FOUND, "No hold is on this series."
     RUN_NOT_FOUND = NOT_FOUND, "No retention run has this number."
+    WEBHOOK_NOT_FOUND = NOT_FOUND, "No webhook has this id."
+    DELIVERY_NOT_FOUND = NOT_FOUND, "No delivery of the webhook has this id."
     DEVICE_NOT_FOUND = NOT_FOUND, "No terminal is waiting with this user code."
     METHOD_NOT_ALLOWED = METHOD_NOT_ALLOWED, "The address does not support this HTTP method."
     BODY_TIMEOUT = TIMEOUT, "The body did not arrive in time."
@@ -110,6 +112,8 @@ class Reason(Enum):
     TOO_LATE_TO_CANCEL = CONFLICT, "The operation has finished or can no longer be cancelled."
     RUN_NOT_WAITING = CONFLICT, "The retention run does not wait for approval, or its rule has changed."
     RUN_GREW = CONFLICT, "The retention run would remove another number of rows; `rows` has it."
+    WEBHOOK_DISABLED = CONFLICT, "The webhook is disabled. Enable it first."
+    QUEUE_FULL = CONFLICT, "Too many deliveries of the webhook wait already."
     INDEX_AMBIGUOUS = CONFLICT, "The name matches several indices. Nothing was changed."
     INDEX_REFUSED = CONFLICT, "The search index rejected the request."
     BODY_TOO_LARGE = TOO_LARGE, "The request body is too large."
@@ -122,6 +126,7 @@ class Reason(Enum):
         "Too many device codes are open, or too many wrong ones were tried; retry after `retryAfter` seconds.",
     )
     TOO_MANY_WAITING = THROTTLED, "Too many requests wait for events; retry after `retryAfter` seconds."
+    TOO_MANY_WEBHOOKS = THROTTLED, "There are as many webhooks as there may be."
     TOO_MANY_TOKENS = THROTTLED, "The actor has reached its maximum number of live tokens."
     MORE_THAN_ALLOWED_FOR = CONFLICT, "More tokens match than `atMost` allows. Nothing was revoked."
     TOO_MANY_AT_ONCE = BAD_REQUEST, "More tokens match than one call can revoke."

@@ -81,6 +81,12 @@ class Action(Enum):
     )
     DEVICE_APPROVED = "device.approved", "A signed-in person approved a terminal: client, claimed host and address."
     DEVICE_DENIED = "device.denied", "A signed-in person denied a terminal: client, claimed host and address."
+    WEBHOOK_CREATED = "webhook.created", "A webhook was created: its name, host and filter."
+    WEBHOOK_UPDATED = "webhook.updated", "A webhook was changed: its new name, host, filter and state."
+    WEBHOOK_DELETED = "webhook.deleted", "A webhook was deleted: how many deliveries waited."
+    WEBHOOK_STOPPED = "webhook.stopped", "A webhook was stopped by failures, a full queue or 410: reason and owner."
+    WEBHOOK_SECRET_ROTATED = "webhook.secret_rotated", "A webhook got a new secret: until when the old one signs too."
+    WEBHOOK_REPLAYED = "webhook.replayed", "Deliveries of a webhook were sent again: since when, or how many wait."
     SETTING_CHANGED = "setting.changed", "The service started with a changed setting: old and new value."
     ACCESS_DENIED = "access.denied", "A caller lacked a privilege: the privilege and the request. Rate-limited."
     AUTHENTICATION_FAILED = "authentication.failed", "A credential was rejected: reason and address. Rate-limited."

@@ -82,6 +82,7 @@ class Privilege(Enum):
     )
     MANAGE_SYSTEM_OPERATIONS = ("Manage System Operations", "All three operations in the search index.")
     VIEW_AUDIT_LOG = ("View Audit Log", "Read the audit log.")
+    MANAGE_WEBHOOKS = ("Manage Webhooks", "Manage webhooks, together with View Audit Log.")
 
 
 Right = Privilege | str

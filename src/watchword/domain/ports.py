@@ -30,7 +30,7 @@ from watchword.domain.bulk_revocation import Receipt, Revocation, RevocationPrev
 from watchword.domain.datahub import ImportedPerson, PersonChange, TokenMatch
 from watchword.domain.declared_entities import Entity
 from watchword.domain.devices import Device, DeviceStatus
-from watchword.domain.events import Detail, EventPage, EventSearch, KeptEvent
+from watchword.domain.events import Cursor, Detail, EventPage, EventSearch, KeptEvent
 from watchword.domain.filters import SEARCH_SECONDS, Search
 from watchword.domain.idempotency import IdempotencyRecord
 from watchword.domain.keys import KeyKind, PreparedKey, SealedKey
@@ -46,6 +46,16 @@ from watchword.domain.store_urls import LastStart
 from watchword.domain.token_counts import TokenCounts, UnusedBatch
 from watchword.domain.token_limits import UNLIMITED, Limits
 from watchword.domain.tokens import TokenRecord
+from watchword.domain.webhooks import (
+    Attempt,
+    Delivery,
+    DeliveryCounts,
+    DeliveryPage,
+    DeliveryState,
+    EventFilter,
+    Webhook,
+    WebhookPage,
+)
 
 
 class Clock(Protocol):
@@ -160,6 +170,15 @@ class Seal(Protocol):
 
     def open(self, sealed: bytes, label: str) -> Secret[bytes]:
         """OperatorError if it was not sealed here."""
+
+
+class MessageClient(Protocol):
+    """Sends messages to the receivers of webhooks."""
+
+    async def check(self, url: str) -> None:
+        """INVALID_FIELD unless messages may be sent there."""
+
+    async def send(self, url: str, headers: dict[str, str], body: bytes) -> Attempt: ...
 
 
 class IdentityProvider(Protocol):
@@ -651,6 +670,81 @@ class ImportStore(Protocol):
         """Revoke imported tokens as `revoke_token` does; returns how many were revoked."""
 
 
+class WebhookStore(EventStore, Protocol):
+    """WEBHOOK_NOT_FOUND where an id names none."""
+
+    async def add_webhook(self, precondition: WritePrecondition, webhook: Webhook) -> Webhook:
+        """It gets events from now on. ALREADY_EXISTS, TOO_MANY_WEBHOOKS."""
+
+    async def webhook(self, webhook_id: str) -> Webhook: ...
+
+    async def webhooks(self, start: int, count: int) -> WebhookPage:
+        """By name."""
+
+    async def change_webhook(
+        self,
+        precondition: WritePrecondition,
+        webhook_id: str,
+        *,
+        name: str | None,
+        url: str | None,
+        filter: EventFilter | None,  # noqa: A002 - the schema's word
+        enabled: bool | None,
+    ) -> Webhook:
+        """None: as it is. A webhook that was disabled gets events from now on; a stopped one goes on with its queue."""
+
+    async def rotate_webhook(
+        self, precondition: WritePrecondition, webhook_id: str, sealed: bytes, overlap: int
+    ) -> Webhook:
+        """The old secret signs too for `overlap` milliseconds."""
+
+    async def delete_webhook(self, precondition: WritePrecondition, webhook_id: str) -> None: ...
+
+    async def deliveries(
+        self, webhook_id: str, state: DeliveryState | None, before: int | None, count: int
+    ) -> DeliveryPage:
+        """Newest first, with numbers below `before`."""
+
+    async def replay_delivery(self, precondition: WritePrecondition, webhook_id: str, number: int | None) -> int:
+        """Send this delivery again, or None: what waits; returns how many wait now. WEBHOOK_DISABLED,
+        DELIVERY_NOT_FOUND, QUEUE_FULL.
+        """
+
+    async def replay_events(
+        self, precondition: WritePrecondition, webhook_id: str, since: int, after: Cursor, most: int
+    ) -> tuple[int, Cursor | None]:
+        """Queue again what matches of the next `most` events by time, except what waits already. The first call has
+        `Cursor(since, -1)`. Returns how many were queued and where to go on: where it was if there is no room; None at
+        the end. WEBHOOK_DISABLED.
+        """
+
+    async def has_deliveries(self) -> bool:
+        """Whether events are to be queued, or a delivery may be sent now."""
+
+    async def queue_events(self, holder: str, events: Sequence[KeptEvent]) -> None:
+        """Queue the deliveries of these events, and move the cursor after them. A webhook without room stops.
+        `CursorLost` unless this holder has the lease.
+        """
+
+    async def due_webhooks(self) -> tuple[Webhook, ...]:
+        """Those with a delivery that may be sent now, the longest due first."""
+
+    async def waiting_deliveries(self, webhook_id: str, most: int) -> tuple[Delivery, ...]:
+        """In their order."""
+
+    async def record_attempt(self, holder: str, delivery: Delivery, attempt: Attempt, jitter: float) -> Webhook | None:
+        """The result of sending it. Returns the webhook as it is now; None: it was deleted. `CursorLost` unless this
+        holder has the lease.
+        """
+
+    async def delivery_counts(self) -> DeliveryCounts: ...
+
+    async def prune_deliveries(self, before: int, most: int) -> int:
+        """Delete at most `most` deliveries that were made before this time, or are more than MAX_KEPT delivered ones of
+        a webhook; returns how many.
+        """
+
+
 class Store(
     TokenStore,
     TokenCountStore,
@@ -659,11 +753,11 @@ class Store(
     DeviceStore,
     PolicyStore,
     KeyStore,
-    EventStore,
     OperationStore,
     RetentionStore,
     RetentionRunStore,
     ImportStore,
+    WebhookStore,
     Protocol,
 ):
     @property

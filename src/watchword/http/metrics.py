@@ -26,6 +26,7 @@ from watchword import __version__
 from watchword.domain.errors import SERVER_ERROR, UNAUTHENTICATED, UNAUTHORIZED, UNAVAILABLE, Reason
 from watchword.domain.retention_runs import RetentionNumbers
 from watchword.domain.token_counts import EXPIRING_DAYS, UNUSED_DAYS, TokenCounts
+from watchword.domain.webhooks import DeliveryCounts
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 RENDER_SECONDS = 1.0
@@ -48,6 +49,7 @@ _COUNTERS: dict[str, tuple[str, tuple[str, ...]]] = {
     "watchword_tokens_issued": ("Tokens issued.", ()),
     "watchword_tokens_revoked": ("Tokens revoked.", ()),
     "watchword_events_streamed": ("Events sent to the event stream.", ()),
+    "watchword_deliveries": ("Attempts to deliver a webhook, by result.", ("result",)),
     "watchword_graphql_fallbacks": ("GraphQL operations executed by graphql-core, not the fast path.", ("cause",)),
 }
 _HISTOGRAMS: dict[str, tuple[str, tuple[str, ...]]] = {
@@ -59,6 +61,8 @@ _GAUGES: dict[str, tuple[str, tuple[str, ...]]] = {
     "watchword_tokens_unlimited": ("Live tokens without an expiry.", ()),
     "watchword_tokens_expiring": ("Live tokens that expire within so many days.", ("days",)),
     "watchword_tokens_unused": ("Live tokens neither created nor used for so many days.", ("days",)),
+    "watchword_deliveries_waiting": ("Deliveries of webhooks that wait.", ()),
+    "watchword_deliveries_failing": ("Those of them whose receiver does not accept them.", ()),
     "watchword_tokens_counted_timestamp_seconds": ("When the tokens were counted.", ("count",)),
 }
 # Alerts need a zero before the first of them.
@@ -91,6 +95,8 @@ class Metrics(Collector):
         self.issued = self._counter("watchword_tokens_issued")
         self.revoked = self._counter("watchword_tokens_revoked")
         self.streamed = self._counter("watchword_events_streamed")
+        for result in ("delivered", "failed"):
+            self._file.slots(("watchword_deliveries", result))
         for reason in Reason:
             if reason.kind in _ALERTED:
                 self._file.slots(("watchword_errors", reason.word))
@@ -129,6 +135,13 @@ class Metrics(Collector):
         """Replace the gauges that were published under this name. On a full disk the old ones stay."""
         with suppress(OSError):
             _replace(self._folder / f"{name}.gauges", list(gauges.items()))
+
+    def delivery_counts(self, counts: DeliveryCounts) -> None:
+        gauges: dict[Key, float] = {(f"watchword_deliveries_{name}",): n for name, n in counts._asdict().items()}
+        self.publish("deliveries", gauges)
+
+    def delivery(self, result: str) -> None:
+        self._values[self._file.slots(("watchword_deliveries", result))] += 1
 
     def graphql_fallback(self, cause: str, number: int = 1) -> None:
         self._values[self._file.slots(("watchword_graphql_fallbacks", cause))] += number

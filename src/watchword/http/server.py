@@ -450,12 +450,16 @@ class Worker:
             metrics.timeline = lambda: core.store.timeline
             counter = TokenCounter(core.store, metrics)
             metrics.retention = lambda: services.retention_scheduler.numbers
+            services.deliveries.count = metrics.delivery
+            count_deliveries = partial(services.deliveries.keep_counting, metrics.delivery_counts)
             background: list[tuple[str, Callable[[], Awaitable[None]]]] = [
                 ("usage", core.usage.run),
                 ("purge", core.purge.run),
                 ("rejections", core.rejections.run),
                 ("operations", services.supervisor.run),
                 ("retention", services.retention_scheduler.run),
+                ("webhooks", services.deliveries.run),
+                ("delivery counts", partial(as_only_worker, self._run_folder / "deliveries.lock", count_deliveries)),
                 ("connections", shares.run),
                 ("token counts", partial(as_only_worker, self._run_folder / "counts.lock", counter.count)),
                 ("unused tokens", partial(as_only_worker, self._run_folder / "unused.lock", counter.count_unused)),

@@ -9,6 +9,7 @@ from watchword.service.accounts import Accounts
 from watchword.service.audit import AuditLog, RejectionLog
 from watchword.service.authority import Authority
 from watchword.service.background import Purge, UsageRecorder
+from watchword.service.deliveries import DeliverySender
 from watchword.service.devices import Devices
 from watchword.service.event_stream import EventFeed, EventStream
 from watchword.service.offboarding import Offboarding
@@ -19,6 +20,7 @@ from watchword.service.retention_runs import RetentionRuns, RetentionScheduler
 from watchword.service.sessions import Sessions
 from watchword.service.supervisor import Supervisor
 from watchword.service.tokens import Tokens
+from watchword.service.webhooks import Webhooks
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +42,8 @@ class CoreServices:
     feed: EventFeed
     usage: UsageRecorder
     purge: Purge
+    seal: Seal
+    """By the master key."""
     salt: Secret[bytes]
 
 
@@ -54,5 +58,7 @@ class AllServices:
     retention_runs: RetentionRuns
     retention_scheduler: RetentionScheduler
     stream: EventStream | None
+    webhooks: Webhooks
+    deliveries: DeliverySender
     provider: IdentityProvider | None
     cookie_seal: Seal

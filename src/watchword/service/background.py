@@ -13,6 +13,7 @@ from watchword.domain.lifetimes import DAY
 from watchword.domain.networks import network_of
 from watchword.domain.ports import Clock, Store, TokenStore, Use
 from watchword.domain.retention_runs import KEEP_DAYS
+from watchword.domain.webhooks import KEPT_DAYS
 
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
 REPORTED_SECONDS = 900.0  # how long a failure is reported: the slowest task runs again within this time
@@ -146,8 +147,8 @@ class UsageRecorder:
 
 
 class Purge:
-    """Deletes tokens that ended long ago, old events, idempotency records, sessions and device codes, the groups of
-    people who have not signed in for long, and old runs of retention rules and sizes of series.
+    """Deletes tokens that ended long ago, old events, deliveries, idempotency records, sessions and device codes, the
+    groups of people who have not signed in for long, and old runs of retention rules and sizes of series.
     """
 
     def __init__(self, store: Store, clock: Clock, token_days: int, event_days: int, group_days: int) -> None:
@@ -174,6 +175,7 @@ class Purge:
         await in_batches(store.purge_devices)
         if self._group_days:
             await in_batches(lambda most: store.drop_external_groups(now - self._group_days * DAY, most))
+        await in_batches(lambda most: store.prune_deliveries(now - KEPT_DAYS * DAY, most), rests=1)
         # There may be more new events than such long rests allow to delete.
         await in_batches(lambda most: store.prune_events(now - self._event_days * DAY, most), rests=1)
         await in_batches(lambda most: store.purge_tokens(now - self._token_days * DAY, most))

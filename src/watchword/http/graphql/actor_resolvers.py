@@ -35,6 +35,7 @@ PRIVILEGE_FIELDS = {
     "releaseRetentionHolds": Privilege.RELEASE_RETENTION_HOLDS,
     "manageSystemOperations": Privilege.MANAGE_SYSTEM_OPERATIONS,
     "viewAuditLog": Privilege.VIEW_AUDIT_LOG,
+    "manageWebhooks": Privilege.MANAGE_WEBHOOKS,
 }
 # DataHub's clients ask for these. Nothing here corresponds to them.
 NO_PRIVILEGES = dict.fromkeys(

@@ -31,6 +31,7 @@ from watchword.http.graphql import (
     retention_run_resolvers,
     session_resolvers,
     token_resolvers,
+    webhook_resolvers,
 )
 from watchword.http.graphql.context import camel_case
 
@@ -69,7 +70,7 @@ def _root_resolvers() -> dict[str, Callable[..., Any]]:
     modules = (
         *(actor_resolvers, directory_resolvers, operation_resolvers),
         *(policy_resolvers, retention_resolvers, retention_run_resolvers),
-        *(session_resolvers, token_resolvers),
+        *(session_resolvers, token_resolvers, webhook_resolvers),
     )
     members = [getmembers(module, iscoroutinefunction) for module in modules]
     return {camel_case(name): function for name, function in chain(*members) if not name.startswith("_")}

@@ -21,6 +21,7 @@ from watchword.domain.store_urls import PostgresUrl
 from watchword.stores import rows
 from watchword.stores.postgres.connections import Connection, folded
 from watchword.stores.sql.transaction import Transaction
+from watchword.stores.sql.webhooks import COLUMNS, DELIVERY
 from watchword.stores.sqlite.database import SqliteTransaction
 
 BATCH = 2_000
@@ -74,9 +75,11 @@ TABLES = (
         "error",
         "number",
     ),
+    Table("webhooks", COLUMNS, "id"),
+    Table("webhook_deliveries", DELIVERY, "number"),
     Table("series_sizes", "home, series, day, rows, bytes", "home, series, day"),
 )
-NUMBERED = {"events": "seq", "operations": "number", "retention_runs": "number"}
+NUMBERED = {"events": "seq", "operations": "number", "retention_runs": "number", "webhook_deliveries": "number"}
 """Tables whose numbers are never used again, even after their rows were deleted."""
 
 
@@ -92,10 +95,12 @@ UNION ALL SELECT 'owner', owner_urn{slot}, count(*) FROM tokens WHERE revoked_at
 POSTGRES_TOTALS = _TOTALS.format(slot=", 0")
 
 
-_SQLITE_NUMBERS = "SELECT name, seq FROM sqlite_sequence WHERE name IN ('events', 'operations', 'retention_runs')"
-_POSTGRES_NUMBERS = """
+_NAMES = ", ".join(f"'{name}'" for name in NUMBERED)
+_SQLITE_NUMBERS = f"SELECT name, seq FROM sqlite_sequence WHERE name IN ({_NAMES})"
+_PAIRS = ", ".join(f"('{name}', '{key}')" for name, key in NUMBERED.items())
+_POSTGRES_NUMBERS = f"""
 SELECT name, coalesce(pg_sequence_last_value(pg_get_serial_sequence(name, key)::regclass), 0)
-FROM (VALUES ('events', 'seq'), ('operations', 'number'), ('retention_runs', 'number')) AS numbered (name, key)"""
+FROM (VALUES {_PAIRS}) AS numbered (name, key)"""
 
 
 class Target(Protocol):

@@ -12,6 +12,7 @@ from watchword.stores.sql.retention_runs import SqlRetentionRuns
 from watchword.stores.sql.sessions import SqlSessions
 from watchword.stores.sql.token_counts import SqlTokenCounts
 from watchword.stores.sql.token_lifecycle import SqlTokens
+from watchword.stores.sql.webhooks import SqlWebhooks
 
 
 class SqlStore(
@@ -28,5 +29,6 @@ class SqlStore(
     SqlRetention,
     SqlRetentionRuns,
     SqlImports,
+    SqlWebhooks,
 ):
     """Each backend adds verification, the insert of a token and searches, for speed."""

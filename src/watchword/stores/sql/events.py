@@ -51,7 +51,7 @@ class SqlEvents(SqlPart):
                 weight += len(row[7])
                 if len(found) == search.count or (found and weight > MAX_PAGE_BYTES):
                     return EventPage(tuple(found), more=True)
-                found.append(_event(row))
+                found.append(event_of(row))
             return EventPage(tuple(found), more=False)
 
         return await self._db.scan(work, seconds)
@@ -92,7 +92,7 @@ class SqlEvents(SqlPart):
                 weight += len(row[7])
                 if found and weight > MAX_PAGE_BYTES:
                     break
-                found.append(_event(row))
+                found.append(event_of(row))
             return tuple(found)
 
         return await self._db.scan(work)
@@ -181,7 +181,7 @@ def events_sql(search: EventSearch, dialect: Dialect) -> tuple[str, list[Any]]:
     return f"SELECT {rows.EVENT}, seq FROM events WHERE {where} ORDER BY at DESC, seq DESC LIMIT {most}::bigint", bound
 
 
-def _event(row: rows.Row) -> KeptEvent:
+def event_of(row: rows.Row) -> KeptEvent:
     """A row of EVENT and its seq."""
     at, actor, bearer_id, action, target, peer, request_id, detail, seq = row
     return KeptEvent(at, actor, bearer_id, action, target, peer, request_id, orjson.loads(detail), seq)

@@ -1,0 +1,407 @@
+"""Webhooks: subscriptions to events, their payloads and signatures, and when a delivery is tried again.
+
+Messages have the form of the Standard Webhooks specification. The sender reads the events in commit order and queues a
+delivery for each subscription that matches. A subscription's deliveries are sent in order: the next one waits until the
+one before was accepted. A receiver that fails for three days, or whose queue is full, stops its subscription: nothing
+is sent until somebody replays it. A receiver that answers 410 disables its subscription.
+"""
+
+import ipaddress
+import re
+from base64 import b64encode
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from enum import Enum
+from hashlib import sha256
+from hmac import digest
+from json import dumps
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+from watchword.domain.errors import Fault, Reason, invalid
+from watchword.domain.events import Action, KeptEvent
+from watchword.domain.lifetimes import DAY, parse_iso
+from watchword.domain.names import check_actor, check_group, check_name, check_text
+from watchword.domain.networks import Address, Network
+from watchword.domain.secret import Secret
+
+CURSOR = "webhooks"
+"""Of the events that were queued, and the lease of the process that sends."""
+PAYLOAD_VERSION = 1
+MAX_PAYLOAD = 20_000
+MAX_URL = 2_000
+MAX_FILTER = 100
+MAX_WEBHOOKS = 100
+MAX_QUEUE = 10_000
+MAX_KEPT = 10_000
+"""Delivered messages that are kept of one subscription."""
+KEPT_DAYS = 30
+MAX_ATTEMPTS_KEPT = 20
+MAX_ANSWER = 1_024
+GIVE_UP = 3 * DAY
+FIRST_RETRY, LONGEST_RETRY = 5_000, 3_600_000
+DEFAULT_OVERLAP, LONGEST_OVERLAP = DAY, 30 * DAY
+SECRET_PREFIX = "whsec_"  # noqa: S105 - a prefix
+SECRET_BYTES = 32
+TEST_TYPE = "webhook.test"
+
+_ID = re.compile(r"[a-z0-9-]{1,60}", re.ASCII)
+_URL = re.compile(r"[\x21-\x5b\x5d-\x7e]+", re.ASCII)  # visible, without the backslash, which parsers disagree on
+_HOST = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*\.?", re.ASCII)
+_NUMBER = re.compile(r"[0-9]+|0[xX][0-9A-Fa-f]*", re.ASCII)
+_WORDS = tuple(action.value for action in Action)
+_NOUNS = frozenset(word.partition(".")[0] for word in _WORDS)
+
+
+class WebhookState(Enum):
+    ENABLED = "ENABLED"
+    DISABLED = "DISABLED"
+    """Nothing is queued or sent."""
+    STOPPED = "STOPPED"
+    """Events are queued, as far as there is room, and nothing is sent until a replay."""
+
+
+class StopReason(Enum):
+    FAILED = "failed"
+    QUEUE_FULL = "queue_full"
+    GONE = "gone"
+
+
+@dataclass(frozen=True, slots=True)
+class EventFilter:
+    """Which events a subscription gets. Empty means any; the values of one field are ORed, the fields ANDed."""
+
+    actions: tuple[str, ...] = ()
+    """Words such as token.revoked, or token.* for all that begin with `token.`."""
+    actors: tuple[str, ...] = ()
+    """Who acted."""
+    groups: tuple[str, ...] = ()
+    """Events about tokens of the members of these groups."""
+
+    def matches(self, event: KeptEvent, token_groups: Collection[str]) -> bool:
+        """`token_groups` are the groups of the actor whose token the event is about."""
+        noun = event.action.partition(".")[0]
+        return (
+            (not self.actions or event.action in self.actions or f"{noun}.*" in self.actions)
+            and (not self.actors or event.actor in self.actors)
+            and (not self.groups or not set(self.groups).isdisjoint(token_groups))
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Webhook:
+    id: str
+    name: str
+    url: str
+    filter: EventFilter
+    state: WebhookState
+    sealed_secret: bytes
+    created_at: int
+    created_by: str
+    sealed_previous: bytes | None = None
+    previous_until: int | None = None
+    after_seq: int = 0  # it gets events with a higher number
+    failing_since: int | None = None
+    failures: int = 0  # failed attempts since then
+    due_at: int = 0  # when its first waiting delivery may be sent
+    dropped: int = 0  # events for which the queue had no room
+    stopped_because: StopReason | None = None
+    set_name: str | None = None  # the policy set that declares it; None: made by the API
+    waiting: int = 0
+
+    @property
+    def host(self) -> str:
+        """Without the path, which may be secret."""
+        return urlsplit(self.url).netloc
+
+
+class WebhookPage(NamedTuple):
+    total: int
+    rows: tuple[Webhook, ...]
+
+
+class DeliveryState(Enum):
+    WAITING = "WAITING"
+    DELIVERED = "DELIVERED"
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    at: int
+    millis: int
+    status: int | None  # of the answer; None: there was none
+    error: str | None  # why there was no answer
+    answer: str | None  # its first kilobyte
+
+    @property
+    def succeeded(self) -> bool:
+        return self.status is not None and 200 <= self.status < 300
+
+    @property
+    def says_gone(self) -> bool:
+        return self.status == 410
+
+    def packed(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    number: int
+    webhook: str
+    message: str
+    """The `webhook-id`: the same for the same event and subscription."""
+    event_seq: int | None
+    type: str
+    payload: str
+    state: DeliveryState
+    made_at: int
+    delivered_at: int | None = None
+    attempts: tuple[Attempt, ...] = ()
+    """The latest ones, oldest first."""
+
+
+class DeliveryPage(NamedTuple):
+    deliveries: tuple[Delivery, ...]
+    more: bool
+
+
+class DeliveryCounts(NamedTuple):
+    waiting: int
+    failing: int
+    """Those of them whose receiver does not accept them."""
+
+
+class Replayed(NamedTuple):
+    queued: int
+    until: int | None
+    """Later events were not queued: there was no room or no time. None: all were."""
+
+
+class TokenName(NamedTuple):
+    name: str
+    actor: str
+
+
+class KnownNames(NamedTuple):
+    """What the events of a batch are about."""
+
+    names: Mapping[str, str]
+    """Of actors, groups, policies and webhooks, by urn or id."""
+    tokens: Mapping[str, TokenName]
+    groups: Mapping[str, frozenset[str]]
+    """Of actors whose tokens the events are about."""
+
+    def token_groups(self, event: KeptEvent) -> Collection[str]:
+        actor = token_actor(event, self.tokens)
+        return () if actor is None else self.groups.get(actor, ())
+
+
+def token_actor(event: KeptEvent, tokens: Mapping[str, TokenName]) -> str | None:
+    """Whose token the event is about; None: it is about no token."""
+    if not event.action.startswith("token."):
+        return None
+    known = tokens.get(event.target)
+    actor = event.detail.get("actorUrn") if known is None else known.actor
+    return actor if isinstance(actor, str) else None
+
+
+def message_id(webhook: str, seq: int) -> str:
+    return f"msg_{webhook}_{seq}"
+
+
+def payload(event: KeptEvent, known: KnownNames) -> str:
+    """The body of a message. A detail that is too long is left out."""
+    token = known.tokens.get(event.target)
+    data = {
+        "version": PAYLOAD_VERSION,
+        "id": str(event.seq),
+        "action": event.action,
+        "actor": {"urn": event.actor, "name": known.names.get(event.actor)},
+        "target": {
+            "id": event.target,
+            "name": known.names.get(event.target) if token is None else token.name,
+            "actorUrn": None if token is None else token.actor,
+        },
+        "from": event.peer,
+        "requestId": event.request_id,
+        "detail": dict(event.detail),
+    }
+    body = message_body(event.action, event.at, data)
+    if len(body.encode()) > MAX_PAYLOAD:
+        body = message_body(event.action, event.at, data | {"detail": {}, "isDetailOmitted": True})
+    return body
+
+
+def message_body(type_: str, at: int, data: Mapping[str, Any]) -> str:
+    moment = datetime.fromtimestamp(at / 1_000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return dumps({"type": type_, "timestamp": moment, "data": data}, ensure_ascii=False, separators=(",", ":"))
+
+
+def secret_text(secret: Secret[bytes]) -> Secret[str]:
+    return Secret(SECRET_PREFIX + b64encode(secret.reveal()).decode())
+
+
+def signature(secret: Secret[bytes], message: str, seconds: int, body: bytes) -> str:
+    signed = f"{message}.{seconds}.".encode() + body
+    return "v1," + b64encode(digest(secret.reveal(), signed, sha256)).decode()
+
+
+def signed_headers(secrets: Collection[Secret[bytes]], message: str, seconds: int, body: bytes) -> dict[str, str]:
+    return {
+        "webhook-id": message,
+        "webhook-timestamp": str(seconds),
+        "webhook-signature": " ".join(signature(secret, message, seconds, body) for secret in secrets),
+    }
+
+
+def after_attempt(webhook: Webhook, attempt: Attempt, now: int, jitter: float) -> Webhook:
+    """The subscription after its first waiting delivery was tried. `jitter` is from 0 to 1."""
+    if attempt.succeeded:
+        return replace(webhook, failing_since=None, failures=0, due_at=0)
+    since = now if webhook.failing_since is None else webhook.failing_since
+    failed = replace(webhook, failing_since=since, failures=webhook.failures + 1)
+    if attempt.says_gone:
+        return replace(failed, state=WebhookState.DISABLED, stopped_because=StopReason.GONE)
+    if now - since >= GIVE_UP:
+        return replace(failed, state=WebhookState.STOPPED, stopped_because=StopReason.FAILED)
+    pause = min(FIRST_RETRY * 2 ** min(webhook.failures, 20), LONGEST_RETRY)
+    return replace(failed, due_at=now + int(pause * (0.75 + jitter / 2)))
+
+
+def resumed(webhook: Webhook) -> Webhook:
+    return replace(
+        webhook, state=WebhookState.ENABLED, failing_since=None, failures=0, due_at=0, dropped=0, stopped_because=None
+    )
+
+
+# What callers give
+
+
+def check_webhook_id(value: str, field: str = "id") -> str:
+    if not _ID.fullmatch(value):
+        raise invalid(field, f"{field} must have 1 to 60 lower-case letters, digits or hyphens.")
+    return value
+
+
+def check_filter(actions: Collection[str], actors: Collection[str], groups: Collection[str]) -> EventFilter:
+    for name, values in (("actions", actions), ("actorUrns", actors), ("groupUrns", groups)):
+        if len(values) > MAX_FILTER:
+            raise invalid(name, f"{name} may have at most {MAX_FILTER} entries.")
+    return EventFilter(
+        tuple(dict.fromkeys(_action(word) for word in actions)),
+        tuple(dict.fromkeys(check_actor(urn, "actorUrns") for urn in actors)),
+        tuple(dict.fromkeys(check_group(urn, "groupUrns") for urn in groups)),
+    )
+
+
+def _action(word: str) -> str:
+    noun, _, rest = word.partition(".")
+    if word not in _WORDS and not (noun in _NOUNS and rest == "*"):
+        raise invalid("actions", f"actions must be among: {', '.join(_WORDS)}; or token.* for all of a kind.")
+    return word
+
+
+def check_webhook_name(value: str) -> str:
+    return check_name(value)
+
+
+def check_overlap(text: str | None) -> int:
+    if text is None:
+        return DEFAULT_OVERLAP
+    overlap = parse_iso(text, "overlap")
+    if overlap > LONGEST_OVERLAP:
+        raise invalid("overlap", f"overlap must be from PT0S to P{LONGEST_OVERLAP // DAY}D.")
+    return overlap
+
+
+class Target(NamedTuple):
+    """A URL, parsed once: what is judged is what is connected to."""
+
+    scheme: str
+    host: str
+    """A name, or an address without brackets."""
+    port: int
+    path: str
+    """With the query."""
+
+    @property
+    def netloc(self) -> str:
+        """For the Host header."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return host if self.port == (443 if self.scheme == "https" else 80) else f"{host}:{self.port}"
+
+
+def parse_url(url: str, field: str = "url") -> Target:
+    """A host that ends in a number must be an IPv4 address of four decimal parts: programs read other forms as
+    different addresses.
+    """
+    check_text(url, field, MAX_URL)
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname or "", parts.port
+        if ":" in host or "%" in host:
+            host = str(ipaddress.IPv6Address(host))
+        elif _NUMBER.fullmatch(host.rstrip(".").rpartition(".")[2]):
+            host = str(ipaddress.IPv4Address(host))
+        elif not _HOST.fullmatch(host) or len(host) > 253:
+            host = ""
+    except ValueError:
+        raise invalid(field, f"{field} must be a URL such as https://example.com/hooks.") from None
+    is_plain = _URL.fullmatch(url) and "@" not in parts.netloc and "#" not in url and port != 0
+    if parts.scheme not in {"https", "http"} or not host or not is_plain:
+        raise invalid(
+            field,
+            f"{field} must be an https URL in ASCII such as https://example.com/hooks, without user and fragment.",
+        )
+    path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    return Target(parts.scheme, host, port or (443 if parts.scheme == "https" else 80), path)
+
+
+# Addresses
+
+_NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
+_GLOBAL_UNICAST = ipaddress.IPv6Network("2000::/3")
+
+
+def is_allowed(address: Address, networks: Collection[Network]) -> bool:
+    """Whether messages may be sent to it: it is global, also as what it contains, or a setting names its network."""
+    if is_within(address, networks):
+        return True
+    inner = _contained(address)
+    if inner:
+        return all(is_allowed(one, networks) for one in inner)
+    if address.version == 6 and address not in _GLOBAL_UNICAST:
+        return False
+    return address.is_global and not (address.is_multicast or address.is_reserved)
+
+
+def is_within(address: Address, networks: Collection[Network]) -> bool:
+    return any(address in network for network in networks)
+
+
+def _contained(address: Address) -> list[Address]:
+    """The IPv4 addresses that an IPv6 address leads to: mapped, NAT64, 6to4 and Teredo (its server and its client)."""
+    if address.version == 4:
+        return []
+    assert isinstance(address, ipaddress.IPv6Address)
+    if address.ipv4_mapped is not None:
+        return [address.ipv4_mapped]
+    if address in _NAT64:
+        return [ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)]
+    if address.sixtofour is not None:
+        return [address.sixtofour]
+    return [] if address.teredo is None else list(address.teredo)
+
+
+def no_webhook() -> Fault:
+    return Fault(Reason.WEBHOOK_NOT_FOUND, "There is no webhook with this id.")
+
+
+def webhook_exists() -> Fault:
+    return Fault(Reason.ALREADY_EXISTS, "id is already in use by a webhook. Choose another.", field="id")
+
+
+def too_many_webhooks() -> Fault:
+    return Fault(Reason.TOO_MANY_WEBHOOKS, f"There are {MAX_WEBHOOKS} webhooks, the maximum. Delete some first.")

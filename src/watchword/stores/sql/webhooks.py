@@ -1,0 +1,445 @@
+"""Webhooks and their deliveries.
+
+Every change of a subscription, and every batch of events that is queued, holds the lock WEBHOOKS: a subscription that
+is created gets each later event once.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import orjson
+
+from watchword.domain.actors import WritePrecondition, system_precondition
+from watchword.domain.errors import Fault, Reason
+from watchword.domain.events import Action, Cursor, CursorLost, Event, KeptEvent
+from watchword.domain.webhooks import (
+    CURSOR,
+    MAX_ATTEMPTS_KEPT,
+    MAX_KEPT,
+    MAX_QUEUE,
+    MAX_WEBHOOKS,
+    Attempt,
+    Delivery,
+    DeliveryCounts,
+    DeliveryPage,
+    DeliveryState,
+    EventFilter,
+    KnownNames,
+    StopReason,
+    TokenName,
+    Webhook,
+    WebhookPage,
+    WebhookState,
+    after_attempt,
+    message_id,
+    no_webhook,
+    payload,
+    resumed,
+    token_actor,
+    too_many_webhooks,
+    webhook_exists,
+)
+from watchword.stores import rows
+from watchword.stores.sql.events import event_of, move_cursor
+from watchword.stores.sql.transaction import (
+    SqlPart,
+    Transaction,
+    check_precondition,
+    delete_oldest,
+    snapshot,
+    transaction,
+    write_events,
+)
+
+WEBHOOKS = "webhooks"
+"""The name of a lock."""
+_LISTS = "actions, actors, groups"
+_PLAIN = (
+    "sealed_secret, created_at, created_by, sealed_previous, previous_until, after_seq, failing_since, failures,"
+    " due_at, dropped"
+)
+COLUMNS = f"id, name, url, {_LISTS}, state, {_PLAIN}, stopped_because, set_name"
+_WAITING = "SELECT count(*) FROM webhook_deliveries WHERE webhook = webhooks.id AND state = 'WAITING'"
+_SELECT = f"SELECT {COLUMNS}, ({_WAITING}) FROM webhooks"
+_GET = f"{_SELECT} WHERE id = $1"
+_ADD = f"INSERT INTO webhooks ({COLUMNS}) VALUES ({', '.join(f'${n + 1}' for n in range(len(COLUMNS.split(', '))))})"
+_SAVE = (
+    f"UPDATE webhooks SET {', '.join(f'{c} = ${n + 1}' for n, c in enumerate(COLUMNS.split(', ')) if n)} WHERE id = $1"
+)
+_QUEUEING = "state IN ('ENABLED', 'STOPPED')"
+_LAST_EVENT = "(SELECT coalesce(max(seq), 0) FROM events)"
+_START_CURSOR = f"""
+INSERT INTO event_cursors (name, seq) VALUES ('{CURSOR}', {_LAST_EVENT})
+ON CONFLICT (name) DO UPDATE SET seq = excluded.seq"""
+_HAS_WORK = f"""
+SELECT EXISTS (SELECT 1 FROM webhooks WHERE {_QUEUEING})
+    AND {_LAST_EVENT} > coalesce((SELECT seq FROM event_cursors WHERE name = '{CURSOR}'), 0)
+OR EXISTS (
+    SELECT 1 FROM webhooks WHERE state = 'ENABLED' AND due_at <= (SELECT now_ms()) AND EXISTS (
+        SELECT 1 FROM webhook_deliveries AS d WHERE d.webhook = webhooks.id AND d.state = 'WAITING'))"""
+_DUE = f"""
+{_SELECT} WHERE state = 'ENABLED' AND due_at <= (SELECT now_ms()) AND EXISTS (
+    SELECT 1 FROM webhook_deliveries AS d WHERE d.webhook = webhooks.id AND d.state = 'WAITING')
+ORDER BY due_at, id"""
+_HOLDS = f"SELECT 1 FROM event_cursors WHERE name = '{CURSOR}' AND holder = $1 AND held_until > (SELECT now_ms())"
+
+DELIVERY = "number, webhook, message, event_seq, type, payload, state, made_at, delivered_at, attempts"
+_QUEUE = """
+INSERT INTO webhook_deliveries (webhook, message, event_seq, type, payload, state, made_at, attempts)
+VALUES ($1, $2, $3, $4, $5, 'WAITING', $6, '[]')"""
+_NEXT = f"SELECT {DELIVERY} FROM webhook_deliveries WHERE webhook = $1 AND state = 'WAITING' ORDER BY number LIMIT $2"
+_LIST = (
+    f"SELECT {DELIVERY} FROM webhook_deliveries WHERE webhook = $1 AND number < $2 {{}} ORDER BY number DESC LIMIT $3"
+)
+_COUNTS = f"""
+SELECT coalesce(sum(waiting), 0), coalesce(sum(waiting) FILTER (WHERE failing_since IS NOT NULL), 0)
+FROM (SELECT failing_since, ({_WAITING}) AS waiting FROM webhooks WHERE state <> 'DISABLED') AS queues"""
+_SINCE = f"""
+SELECT {rows.EVENT}, seq FROM events
+WHERE (at, seq) > ($1::bigint, $2::bigint) AND seq <= (SELECT seq FROM event_cursors WHERE name = '{CURSOR}')
+ORDER BY at, seq LIMIT $3"""
+_PRUNE_MANY = f"""
+DELETE FROM webhook_deliveries WHERE number IN (
+    SELECT number FROM webhook_deliveries WHERE webhook = $1 AND state = 'DELIVERED' AND number <= (
+        SELECT number FROM webhook_deliveries WHERE webhook = $1 AND state = 'DELIVERED'
+        ORDER BY number DESC LIMIT 1 OFFSET {MAX_KEPT})
+    ORDER BY number LIMIT $2)"""
+
+
+class SqlWebhooks(SqlPart):
+    @transaction
+    async def add_webhook(self, tx: Transaction, precondition: WritePrecondition, webhook: Webhook) -> Webhook:
+        now = await check_precondition(tx, precondition, exclusive=[WEBHOOKS])
+        if await tx.fetchrow(_GET, webhook.id) is not None:
+            raise webhook_exists()
+        if await tx.fetchval("SELECT count(*) FROM webhooks") >= MAX_WEBHOOKS:
+            raise too_many_webhooks()
+        made = await put_new(tx, replace(webhook, created_at=now))
+        await write_events(tx, precondition, [_event(Action.WEBHOOK_CREATED, made)], now)
+        return made
+
+    async def webhook(self, webhook_id: str) -> Webhook:
+        return _webhook(await self._db.row(_GET, webhook_id))
+
+    @snapshot
+    async def webhooks(self, tx: Transaction, start: int, count: int) -> WebhookPage:
+        total = await tx.fetchval("SELECT count(*) FROM webhooks")
+        found = await tx.fetch(f"{_SELECT} ORDER BY name, id LIMIT $1 OFFSET $2", count, start)
+        return WebhookPage(total, tuple(_webhook(row) for row in found))
+
+    @transaction
+    async def change_webhook(
+        self,
+        tx: Transaction,
+        precondition: WritePrecondition,
+        webhook_id: str,
+        *,
+        name: str | None,
+        url: str | None,
+        filter: EventFilter | None,  # noqa: A002 - the schema's word
+        enabled: bool | None,
+    ) -> Webhook:
+        now = await check_precondition(tx, precondition, exclusive=[WEBHOOKS])
+        found = await _locked(tx, webhook_id)
+        if found.set_name is not None and (name, url, filter) != (None, None, None):
+            raise Fault(
+                Reason.POLICY_DECLARED_ELSEWHERE,
+                f"The policy set {found.set_name} declares this webhook. Change its policy file.",
+                set=found.set_name,
+            )
+        changed = replace(found, name=name or found.name, url=url or found.url, filter=filter or found.filter)
+        changed = await switched(tx, changed, enabled=enabled)
+        if changed == found:
+            return found
+        await save(tx, changed)
+        await write_events(tx, precondition, [_event(Action.WEBHOOK_UPDATED, changed)], now)
+        return changed
+
+    @transaction
+    async def rotate_webhook(
+        self, tx: Transaction, precondition: WritePrecondition, webhook_id: str, sealed: bytes, overlap: int
+    ) -> Webhook:
+        now = await check_precondition(tx, precondition, exclusive=[WEBHOOKS])
+        found = await _locked(tx, webhook_id)
+        kept = (found.sealed_secret, now + overlap) if overlap else (None, None)
+        changed = replace(found, sealed_secret=sealed, sealed_previous=kept[0], previous_until=kept[1])
+        await save(tx, changed)
+        event = Event(Action.WEBHOOK_SECRET_ROTATED, webhook_id, {"name": found.name, "previousUntil": kept[1]})
+        await write_events(tx, precondition, [event], now)
+        return changed
+
+    @transaction
+    async def delete_webhook(self, tx: Transaction, precondition: WritePrecondition, webhook_id: str) -> None:
+        now = await check_precondition(tx, precondition, exclusive=[WEBHOOKS])
+        found = await _locked(tx, webhook_id)
+        await remove(tx, webhook_id)
+        event = Event(Action.WEBHOOK_DELETED, webhook_id, {"name": found.name, "waiting": found.waiting})
+        await write_events(tx, precondition, [event], now)
+
+    async def deliveries(
+        self, webhook_id: str, state: DeliveryState | None, before: int | None, count: int
+    ) -> DeliveryPage:
+        await self.webhook(webhook_id)
+        of_state = "" if state is None else f"AND state = '{state.value}'"
+        highest = 2**63 - 1 if before is None else before
+        found = await self._db.fetch(_LIST.format(of_state), webhook_id, highest, count + 1)
+        return DeliveryPage(tuple(_delivery(row) for row in found[:count]), len(found) > count)
+
+    @transaction
+    async def replay_delivery(
+        self, tx: Transaction, precondition: WritePrecondition, webhook_id: str, number: int | None
+    ) -> int:
+        now = await check_precondition(tx, precondition, exclusive=[WEBHOOKS])
+        found = await _resumed(tx, webhook_id)
+        again = 0
+        if number is not None:
+            sql = f"SELECT {DELIVERY} FROM webhook_deliveries WHERE webhook = $1 AND number = $2"
+            row = await tx.fetchrow(sql, webhook_id, number)
+            if row is None:
+                raise Fault(Reason.DELIVERY_NOT_FOUND, "There is no delivery of this webhook with this id.")
+            one = _delivery(row)
+            if one.state is DeliveryState.DELIVERED:
+                if found.waiting >= MAX_QUEUE:
+                    raise Fault(Reason.QUEUE_FULL, f"{MAX_QUEUE:,} deliveries wait, the maximum. Try again later.")
+                await tx.execute(_QUEUE, webhook_id, one.message, one.event_seq, one.type, one.payload, now)
+                again = 1
+        event = Event(Action.WEBHOOK_REPLAYED, webhook_id, {"name": found.name, "waiting": found.waiting + again})
+        await write_events(tx, precondition, [event], now)
+        return found.waiting + again
+
+    @transaction
+    async def replay_events(
+        self, tx: Transaction, precondition: WritePrecondition, webhook_id: str, since: int, after: Cursor, most: int
+    ) -> tuple[int, Cursor | None]:
+        now = await check_precondition(tx, precondition, exclusive=[WEBHOOKS])
+        found = await _resumed(tx, webhook_id)
+        if after == Cursor(since, -1):
+            replayed = Event(Action.WEBHOOK_REPLAYED, webhook_id, {"name": found.name, "since": since})
+            await write_events(tx, precondition, [replayed], now)
+        events = [event_of(row) for row in await tx.fetch(_SINCE, after.at, after.seq, most)]
+        known = await _known(tx, events)
+        waiting = {
+            seq
+            for (seq,) in await tx.fetch(
+                f"""SELECT event_seq FROM webhook_deliveries WHERE webhook = $1 AND state = 'WAITING'
+                AND event_seq {tx.dialect.any_number("$2")}""",
+                webhook_id,
+                [event.seq for event in events],
+            )
+        }
+        queued: list[tuple[Any, ...]] = []
+        room = MAX_QUEUE - found.waiting
+        for event in events:
+            if event.seq not in waiting and found.filter.matches(event, known.token_groups(event)):
+                if len(queued) == room:
+                    break
+                queued.append(_queued(found, event, known, now))
+            after = Cursor(event.at, event.seq)
+        await tx.executemany(_QUEUE, queued)
+        return len(queued), None if len(events) < most and (not events or after.seq == events[-1].seq) else after
+
+    # The sender
+
+    async def has_deliveries(self) -> bool:
+        row = await self._db.row(_HAS_WORK)
+        return row is not None and bool(row[0])
+
+    @transaction
+    async def queue_events(self, tx: Transaction, holder: str, events: Sequence[KeptEvent]) -> None:
+        await tx.lock(exclusive=[WEBHOOKS])
+        now = await tx.now()
+        known = await _known(tx, events)
+        queued: list[tuple[Any, ...]] = []
+        stopped: list[Event] = []
+        for row in await tx.fetch(f"{_SELECT} WHERE {_QUEUEING} ORDER BY id {tx.dialect.for_update}"):
+            webhook = _webhook(row)
+            matching = [
+                event
+                for event in events
+                if event.seq > webhook.after_seq and webhook.filter.matches(event, known.token_groups(event))
+            ]
+            room = max(0, MAX_QUEUE - webhook.waiting)
+            queued += [_queued(webhook, event, known, now) for event in matching[:room]]
+            if len(matching) > room:
+                full = replace(webhook, dropped=webhook.dropped + len(matching) - room)
+                if webhook.state is WebhookState.ENABLED:
+                    full = replace(full, state=WebhookState.STOPPED, stopped_because=StopReason.QUEUE_FULL)
+                    stopped.append(_stopped(full))
+                await save(tx, full)
+        await tx.executemany(_QUEUE, queued)
+        await write_events(tx, system_precondition("webhooks"), stopped, now)
+        await move_cursor(tx, CURSOR, holder, events[-1].seq)
+
+    async def due_webhooks(self) -> tuple[Webhook, ...]:
+        return tuple(_webhook(row) for row in await self._db.fetch(_DUE))
+
+    async def waiting_deliveries(self, webhook_id: str, most: int) -> tuple[Delivery, ...]:
+        return tuple(_delivery(row) for row in await self._db.fetch(_NEXT, webhook_id, most))
+
+    @transaction
+    async def record_attempt(
+        self, tx: Transaction, holder: str, delivery: Delivery, attempt: Attempt, jitter: float
+    ) -> Webhook | None:
+        if await tx.fetchval(_HOLDS, holder) is None:
+            raise CursorLost
+        row = await tx.fetchrow(f"{_GET} {tx.dialect.for_update}", delivery.webhook)
+        if row is None:
+            return None  # deleted meanwhile
+        webhook, now = _webhook(row), await tx.now()
+        kept = [one.packed() for one in (*delivery.attempts, attempt)[-MAX_ATTEMPTS_KEPT:]]
+        state, at = (DeliveryState.DELIVERED, now) if attempt.succeeded else (DeliveryState.WAITING, None)
+        sql = "UPDATE webhook_deliveries SET state = $2, delivered_at = $3, attempts = $4 WHERE number = $1"
+        await tx.execute(sql, delivery.number, state.value, at, rows.json_text(kept))
+        changed = after_attempt(webhook, attempt, now, jitter)
+        if changed != webhook and webhook.state is WebhookState.ENABLED:
+            await save(tx, changed)
+            if changed.state is not WebhookState.ENABLED:
+                await write_events(tx, system_precondition("webhooks"), [_stopped(changed)], now)
+            return changed
+        return webhook
+
+    async def delivery_counts(self) -> DeliveryCounts:
+        row = await self._db.row(_COUNTS)
+        assert row is not None
+        return DeliveryCounts(int(row[0]), int(row[1]))
+
+    @transaction
+    async def prune_deliveries(self, tx: Transaction, before: int, most: int) -> int:
+        pruned = await delete_oldest(tx, "webhook_deliveries", "number", "made_at", before, most)
+        for (webhook_id,) in await tx.fetch("SELECT id FROM webhooks"):
+            if pruned < most:
+                pruned += await tx.execute(_PRUNE_MANY, webhook_id, most - pruned)
+        return pruned
+
+
+async def put_new(tx: Transaction, webhook: Webhook) -> Webhook:
+    """Add a subscription that gets events from now on."""
+    webhook = await _from_now(tx, webhook)
+    await tx.execute(_ADD, *_values(webhook))
+    return webhook
+
+
+async def save(tx: Transaction, webhook: Webhook) -> None:
+    await tx.execute(_SAVE, *_values(webhook))
+
+
+async def remove(tx: Transaction, webhook_id: str) -> None:
+    await tx.execute("DELETE FROM webhook_deliveries WHERE webhook = $1", webhook_id)
+    await tx.execute("DELETE FROM webhooks WHERE id = $1", webhook_id)
+
+
+async def switched(tx: Transaction, webhook: Webhook, *, enabled: bool | None) -> Webhook:
+    """A subscription that was disabled gets events from now on; one that was stopped goes on with its queue."""
+    if enabled is None or enabled == (webhook.state is WebhookState.ENABLED):
+        return webhook
+    if not enabled:
+        return replace(webhook, state=WebhookState.DISABLED)
+    return resumed(await _from_now(tx, webhook) if webhook.state is WebhookState.DISABLED else webhook)
+
+
+async def _from_now(tx: Transaction, webhook: Webhook) -> Webhook:
+    if not await tx.fetchval(f"SELECT count(*) FROM webhooks WHERE {_QUEUEING} AND id <> $1", webhook.id):
+        # Nothing was queued of late, so the cursor may be far behind.
+        await tx.execute(_START_CURSOR)
+    return replace(webhook, after_seq=await tx.fetchval(f"SELECT {_LAST_EVENT}"))
+
+
+async def _locked(tx: Transaction, webhook_id: str) -> Webhook:
+    """Until the commit, also against the sender."""
+    return _webhook(await tx.fetchrow(f"{_GET} {tx.dialect.for_update}", webhook_id))
+
+
+async def _resumed(tx: Transaction, webhook_id: str) -> Webhook:
+    found = await _locked(tx, webhook_id)
+    if found.state is WebhookState.DISABLED:
+        raise Fault(Reason.WEBHOOK_DISABLED, "The webhook is disabled. Enable it first.")
+    changed = resumed(found)
+    await save(tx, changed)
+    return changed
+
+
+async def _known(tx: Transaction, events: Sequence[KeptEvent]) -> KnownNames:
+    any_of = tx.dialect.any_of
+    targets = list({event.target for event in events})
+    urns = list({event.actor for event in events}.union(targets))
+    sql = f"SELECT id, name, actor_urn FROM tokens WHERE id {any_of('$1')}"
+    tokens = {id_: TokenName(name, actor) for id_, name, actor in await tx.fetch(sql, targets)}
+    names = await tx.fetch(
+        f"""SELECT urn, display_name FROM actors WHERE urn {any_of("$1")} AND display_name IS NOT NULL
+        UNION ALL SELECT urn, name FROM service_accounts WHERE urn {any_of("$1")}
+        UNION ALL SELECT urn, name FROM groups WHERE urn {any_of("$1")}
+        UNION ALL SELECT urn, name FROM policies WHERE urn {any_of("$1")}
+        UNION ALL SELECT id, name FROM webhooks WHERE id {any_of("$1")}""",
+        urns,
+    )
+    actors = list({actor for event in events if (actor := token_actor(event, tokens)) is not None})
+    groups: dict[str, set[str]] = {}
+    sql = f"SELECT actor_urn, group_urn FROM group_members WHERE actor_urn {any_of('$1')}"
+    for actor, group in await tx.fetch(sql, actors):
+        groups.setdefault(actor, set()).add(group)
+    return KnownNames(
+        {row[0]: row[1] for row in names}, tokens, {actor: frozenset(found) for actor, found in groups.items()}
+    )
+
+
+def _queued(webhook: Webhook, event: KeptEvent, known: KnownNames, now: int) -> tuple[Any, ...]:
+    return webhook.id, message_id(webhook.id, event.seq), event.seq, event.action, payload(event, known), now
+
+
+def _event(action: Action, webhook: Webhook) -> Event:
+    of_filter = webhook.filter
+    return Event(
+        action,
+        webhook.id,
+        {
+            "name": webhook.name,
+            "host": webhook.host,
+            "state": webhook.state.value,
+            "actions": list(of_filter.actions),
+            "actorUrns": list(of_filter.actors),
+            "groupUrns": list(of_filter.groups),
+        },
+    )
+
+
+def _stopped(webhook: Webhook) -> Event:
+    assert webhook.stopped_because is not None
+    detail = {"name": webhook.name, "reason": webhook.stopped_because.value, "ownerUrn": webhook.created_by}
+    return Event(Action.WEBHOOK_STOPPED, webhook.id, {**detail})
+
+
+def _values(webhook: Webhook) -> tuple[Any, ...]:
+    of_filter = webhook.filter
+    lists = (rows.json_text(list(words)) for words in (of_filter.actions, of_filter.actors, of_filter.groups))
+    because = webhook.stopped_because
+    plain = [getattr(webhook, name) for name in _PLAIN.split(", ")]
+    state, why = webhook.state.value, None if because is None else because.value
+    return (webhook.id, webhook.name, webhook.url, *lists, state, *plain, why, webhook.set_name)
+
+
+def _webhook(row: rows.Row | None) -> Webhook:
+    if row is None:
+        raise no_webhook()
+    id_, name, url, *lists, state = row[:7]
+    why, set_name, waiting = row[-3:]
+    of_filter = EventFilter(*(tuple(orjson.loads(words)) for words in lists))
+    because = None if why is None else StopReason(why)
+    plain: dict[str, Any] = dict(zip(_PLAIN.split(", "), row[7:-3], strict=True))
+    return Webhook(
+        id_,
+        name,
+        url,
+        of_filter,
+        WebhookState(state),
+        **plain,
+        stopped_because=because,
+        set_name=set_name,
+        waiting=waiting,
+    )
+
+
+def _delivery(row: rows.Row) -> Delivery:
+    number, webhook, message, seq, type_, body, state, made_at, delivered_at, attempts = row
+    kept = tuple(Attempt(**attempt) for attempt in orjson.loads(attempts))
+    return Delivery(number, webhook, message, seq, type_, body, DeliveryState(state), made_at, delivered_at, kept)

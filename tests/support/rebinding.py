@@ -1,0 +1,72 @@
+"""A program that sends webhooks to a name whose address changes. Run it in network and mount namespaces of its own."""
+
+import asyncio
+import json
+import socket
+import subprocess
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+from watchword.webhook_client import WebhookClient
+
+ANSWERS = ["8.8.8.8", "127.0.0.1"]
+TYPE_A = b"\x00\x01"
+
+
+class NameServer:
+    """Answers each lookup of an IPv4 address with the next of ANSWERS, and never with IPv6."""
+
+    def __init__(self) -> None:
+        self.lookups = 0
+        self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self._socket.bind(("127.0.0.1", 53))
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self) -> None:
+        while True:
+            query, client = self._socket.recvfrom(512)
+            end = query.index(b"\x00", 12) + 5
+            record = b""
+            if query[end - 4 : end - 2] == TYPE_A:
+                address = ANSWERS[min(self.lookups, len(ANSWERS) - 1)]
+                self.lookups += 1
+                record = b"\xc0\x0c\x00\x01\x00\x01\x00\x00\x00\x00\x00\x04" + socket.inet_aton(address)
+            counts = b"\x00\x01" + (b"\x00\x01" if record else b"\x00\x00") + b"\x00\x00\x00\x00"
+            self._socket.sendto(query[:2] + b"\x81\x80" + counts + query[12:end] + record, client)
+
+
+class Listener:
+    def __init__(self) -> None:
+        self.connections = 0
+        self._socket = socket.create_server(("127.0.0.1", 443))
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self) -> None:
+        while True:
+            self._socket.accept()[0].close()
+            self.connections += 1
+
+
+def main() -> None:
+    subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
+    with tempfile.TemporaryDirectory() as folder:
+        for name, text in (("resolv.conf", "nameserver 127.0.0.1\n"), ("hosts", "127.0.0.1 localhost\n")):
+            file = Path(folder) / name
+            file.write_text(text)
+            subprocess.run(["mount", "--bind", str(file), f"/etc/{name}"], check=True)
+        names, listener = NameServer(), Listener()
+
+        async def send() -> list[str | None]:
+            client = WebhookClient((), lambda: time.time_ns() // 1_000_000, allow_http=False)
+            return [(await client.send("https://rebinding.example/", {}, b"{}")).error for _ in ANSWERS]
+
+        errors = asyncio.run(send())
+        print(json.dumps({"errors": errors, "connections": listener.connections, "lookups": names.lookups}))
+        for name in ("resolv.conf", "hosts"):
+            subprocess.run(["umount", f"/etc/{name}"], check=True)
+
+
+if __name__ == "__main__":
+    main()
