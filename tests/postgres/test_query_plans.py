@@ -20,6 +20,7 @@ from watchword.domain.store_urls import PostgresUrl
 from watchword.setting_values import database
 from watchword.stores.postgres.connections import (
     DEFAULT_SETTINGS,
+    DIALECT,
     READING_MANY_TOKENS,
     SEARCHED,
     SEARCHING,
@@ -29,6 +30,7 @@ from watchword.stores.postgres.connections import (
 )
 from watchword.stores.postgres.verify_batcher import CONFIRMED_STATEMENT, STATEMENT
 from watchword.stores.sql import SqlStore
+from watchword.stores.sql.token_counts import COUNTS
 
 
 @pytest.fixture(params=KINDS_IN_TURN)
@@ -71,6 +73,20 @@ def test_verify_uses_indexes_on_an_empty_store(empty_store: Home, statement: str
     read = {node["Relation Name"]: node["Node Type"] for node in nodes(plan) if "Relation Name" in node}
     assert {"tokens", "actors", "group_members"} <= set(read)
     assert [table for table, how in read.items() if how not in {"Index Scan", "Index Only Scan"}] == []
+
+
+async def count_plan(made: Home) -> Any:
+    async with connected(made) as connection:
+        await connection.execute(f"BEGIN; {SEARCHING}; {DIALECT.read_one_index}; PREPARE count AS {COUNTS}")
+        (plan,) = json.loads(await connection.fetchval("EXPLAIN (FORMAT JSON) EXECUTE count (1, 2, 3, 4)"))
+        return plan["Plan"]
+
+
+def test_count_of_all_tokens_reads_one_index_in_one_process(empty_store: Home) -> None:
+    empty_store.look(_MAKE, "many ", 1_000)
+    empty_store.look("VACUUM tokens")
+    plan = asyncio.run(count_plan(empty_store))
+    assert [node["Node Type"] for node in nodes(plan)] == ["Aggregate", "Index Only Scan"]
 
 
 GROWN = 50_000

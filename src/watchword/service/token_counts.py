@@ -1,4 +1,4 @@
-"""Counts the tokens for metrics, in the background and at a bounded cost: at most 2 % of one core."""
+"""Counts the tokens for metrics in the background. Each of the two counts takes at most 2 % of one core."""
 
 import asyncio
 import time

@@ -114,6 +114,7 @@ DIALECT = Dialect(
     json_objects=lambda _: "coalesce(json_agg(page), '[]')::text",
     # As a subquery it is called once, not for each row.
     stored_total=lambda kind, urn: f"(SELECT total_of({kind}, {urn}))",
+    read_one_index="SET LOCAL enable_seqscan = off; SET LOCAL max_parallel_workers_per_gather = 0",
     # An INSERT takes this lock before it takes a number. The transaction keeps it until its rows can be seen.
     event_writers="""
     SELECT virtualtransaction FROM pg_locks

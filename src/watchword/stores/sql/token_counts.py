@@ -8,7 +8,7 @@ COUNT_SECONDS = 60.0
 
 # Both databases read one index from end to end: tokens_verdict in SQLite, tokens_all in PostgreSQL.
 _WITHIN = "count(*) FILTER (WHERE expires_at > $1::bigint AND expires_at <= ${}::bigint)"
-_COUNTS = f"""
+COUNTS = f"""
 SELECT count(*) FILTER (WHERE expires_at IS NULL OR expires_at > $1::bigint),
     count(*) FILTER (WHERE expires_at IS NULL), {", ".join(map(_WITHIN.format, range(2, len(EXPIRING_DAYS) + 2)))}
 FROM tokens WHERE revoked_at IS NULL"""
@@ -22,7 +22,8 @@ class SqlTokenCounts(SqlPart):
     async def token_counts(self) -> TokenCounts:
         async def count(tx: Transaction) -> TokenCounts:
             now = await tx.now()
-            row = await tx.fetchrow(_COUNTS, now, *(now + days * DAY for days in EXPIRING_DAYS))
+            await tx.execute(tx.dialect.read_one_index)
+            row = await tx.fetchrow(COUNTS, now, *(now + days * DAY for days in EXPIRING_DAYS))
             assert row is not None
             live, unlimited, *expiring = row
             return TokenCounts(live, unlimited, tuple(expiring))

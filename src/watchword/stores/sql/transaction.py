@@ -81,6 +81,8 @@ class Dialect:
     """The same from the rows of `page`, each an object of these columns, which are all it has."""
     stored_total: Callable[[str, str], str]
     """How many tokens of a kind and urn are not revoked."""
+    read_one_index: str
+    """Run before a count of all tokens, so that it reads an index and not the table, in one process."""
     event_writers: str | None
     """A query for the running transactions that may have written an event; None if numbers are given in the order of
     commits.

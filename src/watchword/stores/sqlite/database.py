@@ -80,6 +80,7 @@ DIALECT = Dialect(
     json_rows=lambda columns: f"json_group_array(json_array({columns}))",
     json_objects=_json_objects,
     stored_total=lambda kind, urn: f"coalesce((SELECT total FROM token_totals WHERE kind = {kind} AND urn = {urn}), 0)",
+    read_one_index="",
     event_writers=None,
 )
 
