@@ -1,5 +1,6 @@
 """Gauges in `/metrics`: what one worker counts for all, and whether the store can be written to."""
 
+import fcntl
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -37,7 +38,7 @@ def total(server: Server, *filters: dict[str, object]) -> int:
     return int(server.tokens(ADMIN, [LIVE, *filters], count=0)["total"])
 
 
-def test_gauges_equal_the_totals_of_lists_and_one_worker_counts(counted: Server) -> None:
+def test_gauges_equal_the_totals_of_lists(counted: Server) -> None:
     until(lambda: 'watchword_tokens_unused{days="90"}' in counted.samples(), "all are counted")
     samples, now = counted.samples(), time.time_ns() // 1_000_000
     expected = {
@@ -56,7 +57,13 @@ def test_gauges_equal_the_totals_of_lists_and_one_worker_counts(counted: Server)
     assert 0 < expected['watchword_tokens_unused{days="90"}'] < expected["watchword_tokens_live"]
     for count in ("live", "unused"):
         assert time.time() - samples[f'watchword_tokens_counted_timestamp_seconds{{count="{count}"}}'] < 300
-    assert samples['watchword_store_seconds_count{operation="scan"}'] == 2
+
+
+def test_one_worker_of_an_instance_counts(counted: Server) -> None:
+    for name in ("counts", "unused"):
+        (lock,) = counted.data_dir.glob(f"run/*/{name}.lock")
+        with lock.open() as file, pytest.raises(BlockingIOError):
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
 
 
 def test_store_that_cannot_be_written_to_is_not_reachable(counted: Server) -> None:
