@@ -16,7 +16,7 @@ from watchword.domain.engine import MAX_KEEP_LAST
 from watchword.domain.errors import Reason
 
 FEW = settings(max_examples=4, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-MANY = settings(FEW, max_examples=300)
+MANY = settings(FEW, max_examples=100)
 
 _times = st.integers(UNTIL - 4, UNTIL + 4) | st.integers(0, UNTIL + 10**10)
 _urns = st.sampled_from(["urn:a", "urn:b", "urn:b ", "urn:ä 😀", "5", "", 5, 5.5, True, None])
