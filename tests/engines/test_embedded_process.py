@@ -15,6 +15,7 @@ from tests.engines.harness import SLOW, UNTIL, EngineHarness, Run, old, young
 from tests.support.engines import EmbeddedPlace
 from tests.support.waiting import SECONDS, is_alive, until, until_gone
 from watchword.domain.engine import Pace
+from watchword.domain.indices import Row
 from watchword.engines.embedded.process import EngineProcess
 
 WRITER = """
@@ -178,3 +179,14 @@ def test_engine_process_names_a_foreign_file(path: Path) -> None:
     assert done.returncode == 1
     assert "is not a Watchword search index" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_rows_nested_too_deeply_for_sqlite_stay_with_keep_last(harness: EngineHarness, path: Path) -> None:
+    rows = {f"row-{n}": {"urn": "urn:a", "timestampMillis": UNTIL - n} for n in range(5)}
+    index = harness.index("one", rows)
+    source = b'{"urn": "urn:a", "timestampMillis": 1, "deep": %s}' % (b"[" * 1_010 + b"]" * 1_010)
+    harness.run(harness.engine.write(index, [Row(source, "deep-0"), Row(source, "deep-1")]))
+    assert harness.run(harness.engine.count(index, UNTIL, 1)).old == 4
+    with working(path):
+        assert harness.deleted(index, UNTIL, 1) == 4
+    assert look(path, "SELECT id FROM documents ORDER BY id") == [("deep-0",), ("deep-1",), ("row-0",)]

@@ -16,6 +16,7 @@ from zoneinfo import ZoneInfo
 
 from cronsim import CronSim, CronSimError
 
+from watchword.domain.engine import MAX_KEEP_LAST
 from watchword.domain.errors import Fault, Reason, invalid
 from watchword.domain.indices import Aspect, parse_aspect
 from watchword.domain.lifetimes import DAY, iso, parse_iso, written_iso
@@ -30,7 +31,6 @@ FIELDS = (
 MAX_RULES = 1_000
 DEFAULT_SCHEDULE = "0 1 * * *"
 DEFAULT_AT_MOST = 50.0
-MAX_KEEP_LAST = 100
 MAX_ROWS = 10**15
 LONGEST = 36_500 * DAY
 MAX_REASON = 500
