@@ -13,7 +13,8 @@ from watchword.domain.errors import Fault
 from watchword.domain.event_stream import StreamTarget, Transport
 from watchword.domain.indices import Aspect, is_prefix, parse_aspect
 from watchword.domain.lifetimes import Duration
-from watchword.domain.names import check_actor, check_group
+from watchword.domain.mail import KINDS, MailKind, SmtpUrl
+from watchword.domain.names import check_actor, check_email, check_group
 from watchword.domain.networks import Network
 from watchword.domain.secret import Secret
 from watchword.domain.sign_in import CLAIM, GROUP, is_secure
@@ -357,6 +358,61 @@ def one_of(*allowed: str) -> Callable[[str], str]:
         return text.lower()
 
     return parse
+
+
+SMTP_PORTS = {"smtp": 587, "smtps": 465, "smtp+insecure": 25}
+_SMTP_FORM = "smtp://[user:password@]host:port (with STARTTLS), smtps://… (TLS) or smtp+insecure://… (without)"
+
+
+def smtp_url(text: str) -> SmtpUrl:
+    """Messages never quote the text, which may hold a password."""
+    scheme = text.partition("://")[0]
+    try:
+        parts = urlsplit(text)
+        name, number = parts.hostname or "", parts.port or SMTP_PORTS[scheme]
+        user, password = unquote(parts.username or "", errors="strict"), unquote(parts.password or "", errors="strict")
+    except (KeyError, ValueError, UnicodeError):
+        raise ValueError(_SMTP_FORM) from None
+    if not _is_host(name) or parts.path.strip("/") or parts.query or parts.fragment or bool(user) != bool(password):
+        raise ValueError(_SMTP_FORM)
+    if user and scheme == "smtp+insecure" and not _is_this_machine(name):
+        raise ValueError("an address with TLS: smtp+insecure:// sends no password to other machines")
+    return SmtpUrl(scheme, name, number, user or None, Secret(password) if password else None)
+
+
+def _is_this_machine(name: str) -> bool:
+    try:
+        return ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return name == "localhost"
+
+
+def email(text: str) -> str:
+    try:
+        return check_email(text)
+    except Fault:
+        raise ValueError("an e-mail address such as watchword@example.org") from None
+
+
+def mail_template(text: str) -> str:
+    email(text.replace("{name}", "x"))
+    if "{name}" not in text:
+        raise ValueError("an address with {name}, such as {name}@example.org")
+    return text
+
+
+def mail_kinds(text: str) -> tuple[MailKind, ...]:
+    chosen = words(text)
+    if not set(chosen) <= set(KINDS):
+        raise ValueError(f"some of {', '.join(KINDS)}")
+    return tuple(KINDS[word] for word in chosen)
+
+
+def days(text: str) -> tuple[int, ...]:
+    try:
+        return tuple(sorted({between(1, 3_650)(word) for word in words(text)}, reverse=True))
+    except ValueError:
+        raise ValueError("numbers of days from 1 to 3650, such as 30,7,1; or empty") from None
 
 
 _INDEX_FORM = "http(s)://[user:password@]host:port[,host:port], without a path"

@@ -20,6 +20,7 @@ from watchword.domain.errors import OperatorError
 from watchword.domain.event_stream import StreamTarget
 from watchword.domain.indices import DATAHUB_SERIES, Aspect, IndexNames
 from watchword.domain.lifetimes import Duration, Lifetimes
+from watchword.domain.mail import MailKind, MailRules, SmtpUrl
 from watchword.domain.networks import Network
 from watchword.domain.secret import Secret
 from watchword.domain.sessions import SessionLimits
@@ -115,6 +116,8 @@ def setting(
 
 
 _ALL_DURATIONS = ",".join(duration.name for duration in Duration if duration is not Duration.NO_EXPIRY)
+
+_ALL_MAIL = ",".join(kind.value for kind in MailKind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,6 +270,22 @@ class Settings:
         "", "Where to send each event as a JSON line: stdout, the absolute path of a file, syslog:HOST:PORT, "
         "syslog+tcp:HOST:PORT or syslog:/dev/log.", optional(values.event_stream), per_instance=True,
     )
+    expiry_notice_days: tuple[int, ...] = setting(
+        "30,7,1", "Days before a token expires at which an event token.expiring is written. Empty: none.", values.days
+    )
+    smtp_url: SmtpUrl | None = setting(
+        "", "Mail server: smtp://user:password@host:587 (STARTTLS), smtps:// or smtp+insecure://. Default: no mail.",
+        optional(values.smtp_url), secret=True,
+    )
+    smtp_from: str | None = setting("", "Address that mail comes from.", optional(values.email))
+    smtp_ca_file: Path | None = setting(
+        "", "Certificates (PEM) to verify the mail server with.", optional(Path), per_instance=True
+    )
+    mail_template: str | None = setting(
+        "", "Address of a person without one in the directory, such as {name}@example.org.",
+        optional(values.mail_template),
+    )
+    mail_kinds: tuple[MailKind, ...] = setting(_ALL_MAIL, "Kinds of mail to send.", values.mail_kinds)
     log_level: str = setting(
         "info", "Log level: debug, info, warning or error.",
         values.one_of("debug", "info", "warning", "error"), per_instance=True,
@@ -293,6 +312,10 @@ class Settings:
             group=self.oidc_group,
             allowed=self.oidc_allowed,
         )
+
+    @property
+    def mail_rules(self) -> MailRules:
+        return MailRules(frozenset(self.mail_kinds), self.mail_template)
 
     @property
     def store_url(self) -> StoreUrl:
@@ -438,6 +461,8 @@ def _text(value: Any) -> str:
         return ",".join(_text(part) for part in value)
     if isinstance(value, Duration):
         return value.name
+    if isinstance(value, MailKind):
+        return str(value.value)
     if isinstance(value, bool):
         return "on" if value else "off"
     return "" if value is None else str(value)
@@ -561,5 +586,7 @@ def _contradictions(settings: Settings) -> Iterator[str]:
         yield "WATCHWORD_OIDC_ISSUER and WATCHWORD_OIDC_CLIENT_ID must be set together."
     if settings.oidc_issuer is not None and settings.socket_path is not None and settings.public_url is None:
         yield "WATCHWORD_OIDC_ISSUER needs WATCHWORD_PUBLIC_URL, where browsers reach this service."
+    if (settings.smtp_url is None) != (settings.smtp_from is None):
+        yield "WATCHWORD_SMTP_URL and WATCHWORD_SMTP_FROM must be set together."
     if settings.index_api_key is not None and settings.index_url is None:
         yield "WATCHWORD_INDEX_API_KEY may be set only with WATCHWORD_INDEX_URL."

@@ -38,8 +38,9 @@ from watchword.domain.datahub import DataHubSource, DataHubUrl
 from watchword.domain.diagnostics import Diagnostic
 from watchword.domain.engine import Engine
 from watchword.domain.errors import Fault, OperatorError
+from watchword.domain.mail import MailServer, SendResult, test_mail
 from watchword.domain.policies import PolicyPlan, default_policies, root_policy, summary
-from watchword.domain.ports import Clock, IdentityProvider, MessageClient
+from watchword.domain.ports import Clock, IdentityProvider, MessageClient, Store
 from watchword.domain.retention_runs import SteadyClock
 from watchword.domain.secret import Secret
 from watchword.domain.store_urls import SchemaVersions, SqliteUrl, StoreUrl
@@ -59,6 +60,8 @@ from watchword.service.background import Purge, UsageRecorder
 from watchword.service.deliveries import DeliverySender
 from watchword.service.devices import Devices, DeviceSettings
 from watchword.service.event_stream import EventFeed, EventStream
+from watchword.service.expiry import ExpiryNotices
+from watchword.service.mail import MailPreferences, MailSender, MailSource
 from watchword.service.offboarding import Offboarding
 from watchword.service.operations import Operations
 from watchword.service.policies import Policies
@@ -152,6 +155,10 @@ async def open_service(
             usage=usage,
             purge=Purge(store, clock, settings.dead_token_days, settings.event_days, settings.oidc_groups_days),
             seal=sealer,
+            expiry=ExpiryNotices(store, settings.expiry_notice_days, new_id()),
+            mail_preferences=MailPreferences(
+                store, authority, settings.mail_rules.kinds if settings.smtp_url else frozenset()
+            ),
             salt=salt,
         )
         for flush in (usage.flush, rejections.close):
@@ -210,13 +217,47 @@ async def open_whole(
             client = cache(partial(open_message_client, settings, clock))
             webhooks = Webhooks(store, core.authority, core.seal, client, clock, new_id, os.urandom)
             deliveries = DeliverySender(store, core.seal, client, clock, new_id())
+            mail = open_mail(settings, store)
+            if mail is not None:
+                await mail.begin()
             yield AllServices(
-                core, engine, operations, supervisor, runs, scheduler, stream, webhooks, deliveries, provider, seal
+                *(core, engine, operations, supervisor, runs, scheduler, stream, webhooks, deliveries),
+                *(provider, mail, seal),
             )
         finally:
             if provider is not None:
                 await provider.close()
             await engine.close()
+
+
+def open_mail(settings: Settings, store: Store) -> MailSender | None:
+    server = mail_server(settings)
+    if server is None:
+        return None
+    source = MailSource(settings.issuer, settings.console and settings.issuer.startswith("http"))
+    return MailSender(store, server, settings.mail_rules, source, new_id())
+
+
+def mail_server(settings: Settings) -> MailServer | None:
+    if settings.smtp_url is None or settings.smtp_from is None:
+        return None
+    from watchword.smtp import SmtpServer
+
+    return SmtpServer(settings.smtp_url, settings.smtp_from, settings.smtp_ca_file)
+
+
+def send_test_mail(settings: Settings, address: str) -> tuple[SendResult, str]:
+    server = mail_server(settings)
+    if server is None:
+        raise OperatorError("No mail server is set. Set WATCHWORD_SMTP_URL and WATCHWORD_SMTP_FROM.")
+
+    async def send(server: MailServer) -> tuple[SendResult, str]:
+        try:
+            return await server.send(address, test_mail(settings.issuer), f"test-{new_id()}")
+        finally:
+            await server.finish()
+
+    return asyncio.run(send(server))
 
 
 def _home(settings: Settings, engine: Engine) -> str:

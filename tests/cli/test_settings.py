@@ -27,6 +27,11 @@ BAD = [
         "stderr", "events.jsonl", "/var/log/", "syslog:", "syslog:host", "syslog:host:0", "syslog:::1:514",
         "syslog+tls:host:6514", "syslog+tcp:/dev/log", "syslog:a b:514", "syslog:[host]:514",
     )),
+    ("WATCHWORD_SMTP_URL", "mail.example.org"), ("WATCHWORD_SMTP_URL", "smtp://mail.example.org/x"),
+    ("WATCHWORD_SMTP_URL", "smtp+insecure://u:p@mail.example.org"), ("WATCHWORD_SMTP_URL", "smtps://u@mail.example.org"),
+    ("WATCHWORD_SMTP_FROM", "a@b\nBcc: c@d"), ("WATCHWORD_SMTP_FROM", "w@example.org"),
+    ("WATCHWORD_MAIL_TEMPLATE", "all@example.org"), ("WATCHWORD_MAIL_KINDS", "spam"),
+    ("WATCHWORD_EXPIRY_NOTICE_DAYS", "30,0"), ("WATCHWORD_EXPIRY_NOTICE_DAYS", "soon"),
     ("WATCHWORD_ACCESS_LOG", "some"), ("WATCHWORD_TLS_CERT", "/x.pem"), ("WATCHWORD_DATA_DIR", ""),
 ]  # fmt: skip
 
@@ -119,7 +124,8 @@ def test_store_is_a_file_whatever_its_name(tmp_path: Path) -> None:
 
 
 def test_every_secret_can_be_read_from_a_file(tmp_path: Path) -> None:
-    url, index, key, secret = (tmp_path / name for name in ("url", "index", "key", "secret"))
+    url, index, key, secret, smtp = (tmp_path / name for name in ("url", "index", "key", "secret", "smtp"))
+    smtp.write_text("smtp://u:p%40ss@mail.example.org\n")
     secret.write_text("s3cr3t\n")
     url.write_text("postgresql://u:p%40ss@db.example.org/w\n")
     index.write_text("http://search.example.org:9200\n")
@@ -131,9 +137,14 @@ def test_every_secret_can_be_read_from_a_file(tmp_path: Path) -> None:
         "WATCHWORD_OIDC_CLIENT_SECRET_FILE": str(secret),
         "WATCHWORD_DATAHUB_SALT_FILE": str(secret),
         "WATCHWORD_DATAHUB_URL_FILE": str(url),
+        "WATCHWORD_SMTP_URL_FILE": str(smtp),
     }
     assert set(files) == {setting.file_variable for setting in TABLE if setting.secret}
-    read = load({}, files | {"WATCHWORD_MASTER_KEY_FILE": "/k"})
+    read = load({}, files | {"WATCHWORD_MASTER_KEY_FILE": "/k", "WATCHWORD_SMTP_FROM": "w@example.org"})
+    assert read.smtp_url is not None
+    assert read.smtp_url.password is not None
+    assert read.smtp_url.password.reveal() == "p@ss"
+    assert (read.smtp_url.port, "p@ss" in repr(read.smtp_url)) == (587, False)
     assert isinstance(read.database_url, PostgresUrl)
     assert read.database_url.password is not None
     assert read.database_url.password.reveal() == "p@ss"

@@ -25,6 +25,7 @@ from watchword.domain.actors import ActorStatus, ProfileField, WritePrecondition
 from watchword.domain.bulk_revocation import Selection, receipt
 from watchword.domain.events import Action, KeptEvent
 from watchword.domain.filters import Condition, Field
+from watchword.domain.mail import MailKind
 from watchword.domain.policies import ROOT_POLICY, default_policies, root_policy
 from watchword.domain.ports import Issue, Store, Use
 from watchword.domain.retention import RetentionRule
@@ -166,6 +167,12 @@ CHANGES: list[tuple[Action, str, dict[str, Any], Work]] = [
         {"reason": "audit", "setBy": ADMIN, "setAt": NOW + 21, "byRule": False},
         lambda s, w: s.release_hold(w, RULE.series, allow),
     ),
+    (
+        Action.ACTOR_MAIL_PREFERENCES_CHANGED,
+        ADMIN,
+        {"off": ["new-network"]},
+        lambda s, w: s.set_mail_kinds_off(w, frozenset({MailKind.NEW_NETWORK})),
+    ),
     (Action.KEY_PREPARED, "kid-7", {"kind": "RS256"}, lambda s, w: s.replace_next(w, "kid-2", key(7))),
     (Action.KEY_ROTATED, "kid-7", {}, lambda s, w: s.rotate_key(w, "kid-7", key(3))),
 ]
@@ -198,7 +205,9 @@ def test_every_action_is_covered() -> None:
     of_runs = {Action[f"RETENTION_{name}"] for name in runs}  # test_retention_runs.py
     of_webhooks = {Action[name] for name in Action.__members__ if name.startswith("WEBHOOK_")}  # test_webhooks.py
     changes = {action for action, *_ in CHANGES} | of_devices | of_imports | of_runs | of_webhooks
-    others = (at_start, of_no_change, of_the_store, of_operations, of_files, of_sessions, of_retries)
+    # test_expiry_notices.py, test_mail.py
+    of_notices = {Action.TOKEN_EXPIRING, Action.TOKEN_NEW_NETWORK, Action.TOKEN_FOUND_BY_SCAN}
+    others = (at_start, of_no_change, of_the_store, of_notices, of_operations, of_files, of_sessions, of_retries)
     assert changes.union(*others) == set(Action)
 
 

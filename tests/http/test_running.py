@@ -1,7 +1,5 @@
 """A running server: probes, metrics, shutdown, TLS, sockets, peers, proxies and logs."""
 
-import datetime as dt
-import ipaddress
 import os
 import resource
 import signal
@@ -19,11 +17,8 @@ from typing import Any
 import httpx
 import orjson
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
+from tests.support.certificates import make_certificate
 from tests.support.server import ADMIN, CREATE, Server, plain_client
 from tests.support.store_file import locked
 from tests.support.system import missing
@@ -165,28 +160,7 @@ def refuses_connections(server: Server) -> bool:
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    folder = tmp_path_factory.mktemp("tls")
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
-    now = dt.datetime.now(dt.UTC)
-    names = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - dt.timedelta(days=1))
-        .not_valid_after(now + dt.timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName(names), critical=False)
-        .sign(key, hashes.SHA256())
-    )
-    chain, private = folder / "chain.pem", folder / "key.pem"
-    chain.write_bytes(made.public_bytes(serialization.Encoding.PEM))
-    private.write_bytes(
-        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    )
-    return chain, private
+    return make_certificate(tmp_path_factory.mktemp("tls"))
 
 
 def test_tls_server_uses_an_https_origin(make_server: MakeServer, certificate: tuple[Path, Path]) -> None:

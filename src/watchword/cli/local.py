@@ -20,6 +20,7 @@ if TYPE_CHECKING:  # the wiring imports the service when a command asks for it
     from watchword.domain.datahub import DataHubSource, DataHubUrl
     from watchword.domain.diagnostics import Diagnostic
     from watchword.domain.engine import Engine
+    from watchword.domain.mail import SendResult
     from watchword.domain.ports import Keys
     from watchword.domain.store_urls import SchemaVersions, StoreUrl
     from watchword.service.datahub_import import DataHubImport, ImportOptions
@@ -65,6 +66,7 @@ class Wiring(Protocol):
     open_import: Callable[[Settings], AbstractAsyncContextManager[LocalImport]]
     lock_import: Callable[[Settings], AbstractAsyncContextManager[None]]
     open_datahub: Callable[[DataHubUrl], AbstractAsyncContextManager[DataHubSource]]
+    send_test_mail: Callable[[Settings, str], tuple[SendResult, str]]
     open_index: Callable[[Settings], Engine]
     diagnose: Callable[[Settings, str | None], Iterator[Diagnostic]]
     server_version: Callable[[str], str | None]

@@ -250,7 +250,7 @@ class TokenSearch:
 
     def _revoke(self, token: Secret[str]) -> str:
         """Its status afterwards."""
-        self._client.surrender_token(token)
+        self._client.surrender_token(token, by_scan=True)
         with open_client(ChosenServer(self._url), token) as holder:
             try:
                 holder.verify_token()

@@ -48,6 +48,7 @@ __all__ = [
     "HeldSeries",
     "Identity",
     "IndexInfo",
+    "MailPreference",
     "NewToken",
     "NewWebhook",
     "NotFound",

@@ -29,6 +29,7 @@ from watchword.client.records import (
     Identity,
     IndexInfo,
     Json,
+    MailPreference,
     NewToken,
     NewWebhook,
     OffboardingReport,
@@ -463,12 +464,13 @@ class Api:
         return ask("revokeAccessTokens", RevocationReceipt, variables, mutation=True)
 
     @_sends
-    def surrender_token(self, token: str | Secret[str]) -> ApiRequest[None]:
+    def surrender_token(self, token: str | Secret[str], *, by_scan: bool = False) -> ApiRequest[None]:
         """Revoke a token that was found somewhere. Sends no credential. Succeeds too if the token is not one of the
-        server's, or is revoked already.
+        server's, or is revoked already. `by_scan`: a scan found it; the server tells its owner.
         """
+        form = {"token": _reveal(token)} | ({"found_by": "scan"} if by_scan else {})
         # Retried like a read: revoking twice does no harm.
-        return _form("/oauth2/revoke", {"token": _reveal(token)}, _ignore, read_headers=_ignore)
+        return _form("/oauth2/revoke", form, _ignore, read_headers=_ignore)
 
     @_sends
     def start_device_login(
@@ -706,6 +708,16 @@ class Api:
         """End a console session."""
         variables = {"id: String!": session_id}
         return ask("endSession", _require_true, variables, mutation=True, arguments={"id": "session_id"})
+
+    @_sends
+    def mail_preferences(self) -> ApiRequest[tuple[MailPreference, ...]]:
+        """Get the kinds of mail, and which of them the caller wants."""
+        return _ask_tuple("mailPreferences", MailPreference)
+
+    @_sends
+    def set_mail_preferences(self, off: Iterable[str]) -> ApiRequest[None]:
+        """Get every kind of mail but these."""
+        return ask("setMailPreferences", _ignore, {"off: [String!]!": list(off)}, selected="kind", mutation=True)
 
     @_sends
     def suspend(self, urn: str) -> ApiRequest[None]:

@@ -490,6 +490,15 @@ class WebhookReplay(Record):
     until: datetime | None
 
 
+class MailPreference(Record):
+    """A kind of mail, whether the caller wants it, and whether the server sends it at all."""
+
+    kind: str
+    description: str
+    enabled: bool
+    sent: bool
+
+
 class ServerInfo(Record):
     """The version of a server and what it can do."""
 

@@ -70,6 +70,7 @@ class Reason(Enum):
         UNAUTHORIZED,
         "The token lacks a required scope, or would name one that its actor does not hold; `scope` names it.",
     )
+    LIMITED_TOKEN = UNAUTHORIZED, "A token that is limited or derived may not be used for this."
     WRONG_AUDIENCE = UNAUTHORIZED, "The token is limited to other audiences than the required one."
     FOREIGN_REQUEST = UNAUTHORIZED, "Only requests from the console's own pages may use a session."
     WIDER_THAN_MAKER = (

@@ -31,6 +31,12 @@ class Action(Enum):
     TOKEN_ROTATED = "token.rotated", "A successor was created for a token: predecessor and expiry."
     TOKEN_REPLACED = "token.replaced", "A successor was first used; the old token expires after the grace period."
     TOKEN_IMPORTED = "token.imported", "A token came from DataHub: actor and expiry."
+    TOKEN_EXPIRING = (
+        "token.expiring",
+        "A token expires in so many days at the most: actor, creator, owner of the service account, days and expiry.",
+    )
+    TOKEN_NEW_NETWORK = "token.new_network", "A token was used from a network for the first time: the network."
+    TOKEN_FOUND_BY_SCAN = "token.found_by_scan", "`token scan` found a live token and asked to revoke it."
     TOKENS_REVOKED = "tokens.revoked", "Many tokens were revoked in one call: number, digest of ids, selection."
     ACCOUNT_CREATED = "account.created", "A service account was created."
     ACCOUNT_UPDATED = "account.updated", "A policy file changed a service account: its name and set."
@@ -48,6 +54,10 @@ class Action(Enum):
     ACTOR_RESUMED = "actor.resumed", "An actor was resumed."
     ACTOR_LINKED = "actor.linked", "An actor was linked to a person of the identity provider, or the link was removed."
     ACTOR_GROUPS_CHANGED = "actor.groups_changed", "A sign-in changed the groups of an actor: added, removed, refused."
+    ACTOR_MAIL_PREFERENCES_CHANGED = (
+        "actor.mail_preferences_changed",
+        "A person chose the kinds of mail to get: those that are off.",
+    )
     KEY_CREATED = "key.created", "The first signing key was created."
     KEY_PREPARED = "key.prepared", "The next signing key was replaced by this one, of another kind."
     KEY_ROTATED = "key.rotated", "New tokens are signed with this key."

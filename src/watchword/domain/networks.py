@@ -12,6 +12,8 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 IPV6_SUBSCRIBER_BITS = 64
+MAX_NETWORKS = 16
+"""Networks stored of one token."""
 
 
 def within(address: str, networks: Iterable[Network]) -> bool:

@@ -31,9 +31,11 @@ from watchword.domain.datahub import ImportedPerson, PersonChange, TokenMatch
 from watchword.domain.declared_entities import Entity
 from watchword.domain.devices import Device, DeviceStatus
 from watchword.domain.events import Cursor, Detail, EventPage, EventSearch, KeptEvent
+from watchword.domain.expiry import ExpiringPage
 from watchword.domain.filters import SEARCH_SECONDS, Search
 from watchword.domain.idempotency import IdempotencyRecord
 from watchword.domain.keys import KeyKind, PreparedKey, SealedKey
+from watchword.domain.mail import Mail, MailDraft, MailKind, MailRules, MailState, SendResult
 from watchword.domain.operations import Operation, OperationPage, Plan
 from watchword.domain.policies import Policy, PolicyDeclaration, PolicyPlan, PolicySet, Require, deny
 from watchword.domain.retention import Hold, RetentionRule, RetentionRun, RetentionState, SizeOfDay, StoredRule
@@ -128,7 +130,8 @@ class Use:
 
     last: int
     count: int
-    network: str
+    network: str  # of the last use
+    others: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -643,6 +646,42 @@ class RetentionRunStore(Protocol):
         """The same for the sizes of days."""
 
 
+class ExpiryStore(Protocol):
+    async def expiring_page(self, after: tuple[int, str] | None, within: int, most: int) -> ExpiringPage:
+        """Live tokens that expire within so many milliseconds, soonest first, of `most` tokens looked at: without those
+        derived, replaced, or awaiting their first use, and those of suspended actors. `after` comes from the page
+        before.
+        """
+
+    async def note_expiring(self, ids: Sequence[str], thresholds: Sequence[int]) -> int:
+        """Write the event of each of these tokens whose notice is due, and note the threshold; returns how many."""
+
+
+class MailStore(Protocol):
+    async def add_mails(self, holder: str, seq: int, drafts: Sequence[MailDraft], rules: MailRules) -> None:
+        """Write the mails of the events up to this number, for people with an address who want them, and move the
+        cursor of mail there, in one transaction. `CursorLost` as `move_cursor`.
+        """
+
+    async def claim_mails(self, most: int, millis: int) -> tuple[Mail, ...]:
+        """Mails that are due. They are due again after so many milliseconds, unless they are settled."""
+
+    async def settle_mail(self, mail: Mail, result: SendResult, words: str, jitter: float) -> MailState:
+        """Record the outcome of an attempt, unless there was a later one; `jitter` as in `mail.outcome`."""
+
+    async def waiting_mails(self, most: int) -> int:
+        """How many mails wait, counted up to `most`."""
+
+    async def prune_mails(self, before: int, most: int) -> int:
+        """Delete at most `most` mails that were written before this time; returns how many."""
+
+    async def mail_kinds_off(self, actor: str) -> frozenset[MailKind]:
+        """The kinds that this person does not want."""
+
+    async def set_mail_kinds_off(self, precondition: WritePrecondition, kinds: frozenset[MailKind]) -> None:
+        """Of the actor of the precondition."""
+
+
 class ImportStore(Protocol):
     """What an import from DataHub writes. With `dry_run` nothing is written; the result is the same."""
 
@@ -758,6 +797,8 @@ class Store(
     RetentionRunStore,
     ImportStore,
     WebhookStore,
+    ExpiryStore,
+    MailStore,
     Protocol,
 ):
     @property

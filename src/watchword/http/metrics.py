@@ -24,6 +24,7 @@ from prometheus_client.registry import Collector
 
 from watchword import __version__
 from watchword.domain.errors import SERVER_ERROR, UNAUTHENTICATED, UNAUTHORIZED, UNAVAILABLE, Reason
+from watchword.domain.mail import MAIL_RESULTS
 from watchword.domain.retention_runs import RetentionNumbers
 from watchword.domain.token_counts import EXPIRING_DAYS, UNUSED_DAYS, TokenCounts
 from watchword.domain.webhooks import DeliveryCounts
@@ -50,6 +51,7 @@ _COUNTERS: dict[str, tuple[str, tuple[str, ...]]] = {
     "watchword_tokens_revoked": ("Tokens revoked.", ()),
     "watchword_events_streamed": ("Events sent to the event stream.", ()),
     "watchword_deliveries": ("Attempts to deliver a webhook, by result.", ("result",)),
+    "watchword_mails": ("Attempts to send a mail, by result.", ("result",)),
     "watchword_graphql_fallbacks": ("GraphQL operations executed by graphql-core, not the fast path.", ("cause",)),
 }
 _HISTOGRAMS: dict[str, tuple[str, tuple[str, ...]]] = {
@@ -92,6 +94,9 @@ class Metrics(Collector):
         """By the last probe."""
         self.retention: Callable[[], RetentionNumbers] = RetentionNumbers
         """As this worker's scheduler last saw them, at most a minute ago."""
+        self.mails_waiting: Callable[[], int] = lambda: 0
+        for result in MAIL_RESULTS:
+            self._file.slots(("watchword_mails", result))
         self.issued = self._counter("watchword_tokens_issued")
         self.revoked = self._counter("watchword_tokens_revoked")
         self.streamed = self._counter("watchword_events_streamed")
@@ -146,6 +151,9 @@ class Metrics(Collector):
     def graphql_fallback(self, cause: str, number: int = 1) -> None:
         self._values[self._file.slots(("watchword_graphql_fallbacks", cause))] += number
 
+    def mail(self, result: str) -> None:
+        self._values[self._file.slots(("watchword_mails", result))] += 1
+
     def store(self, operation: str, seconds: float) -> None:
         histogram = self._operations.get(operation)
         if histogram is None:
@@ -193,6 +201,8 @@ class Metrics(Collector):
         yield GaugeMetricFamily("watchword_store_timeline", about, self.timeline())
         for (name, about), number in zip(_RETENTION.items(), self.retention(), strict=True):
             yield GaugeMetricFamily(name, about, float(number))
+        about = "Mails that wait to be sent, counted once a minute."
+        yield GaugeMetricFamily("watchword_mails_waiting", about, self.mails_waiting())
 
     def _counter(self, name: str) -> Callable[[int], None]:
         slot = self._file.slots((name,))

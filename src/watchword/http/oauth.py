@@ -5,6 +5,7 @@ Parameters come in a form in the body, never in the query, which proxies log. Er
 Introspection needs a token of the caller. Revocation needs only the token to revoke.
 """
 
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -24,6 +25,8 @@ from watchword.service.tokens import TokenIntrospection, Tokens
 
 INTROSPECT = "/oauth2/introspect"
 REVOKE = "/oauth2/revoke"
+FOUND_BY, SCAN = "found_by", "scan"
+"""A parameter of revocation that is not in the RFC: how the token was found."""
 JWKS = "/.well-known/jwks.json"
 METADATA = "/.well-known/oauth-authorization-server"
 OAUTH = frozenset({INTROSPECT, REVOKE, DEVICE_AUTHORIZATION, TOKEN})
@@ -57,7 +60,7 @@ class OAuthEndpoints:
         self._rejections = rejections
 
     async def introspect(self, request: Request, bearer: Bearer) -> Response:
-        token = await _token(request)
+        token = _token(await read_form(request))
         found = await self._tokens.introspect_own(bearer, token) or await self._introspect(request, bearer, token)
         if isinstance(found, Fault):
             self._rejections.record_failed_authentication(request.client, request.id, INTROSPECT, found)
@@ -71,7 +74,9 @@ class OAuthEndpoints:
         return await self._tokens.introspect(grant, token)
 
     async def revoke(self, request: Request) -> Response:
-        await self._tokens.revoke_by_possession(await _token(request), request.client, request.id)
+        form = await read_form(request)
+        by_scan = form.get(FOUND_BY) == SCAN
+        await self._tokens.revoke_by_possession(_token(form), request.client, request.id, by_scan=by_scan)
         return Response(200, [NO_STORE])
 
     async def jwks(self, request: Request) -> Response:
@@ -145,8 +150,8 @@ def _introspection(found: TokenIntrospection) -> dict[str, Any]:
     return content
 
 
-async def _token(request: Request) -> bytes:
-    token = (await read_form(request)).get("token")
+def _token(form: Mapping[str, str]) -> bytes:
+    token = form.get("token")
     if not token:
         raise invalid("token", "token must be given, as a parameter in the body.")
     return token.encode("latin-1")

@@ -446,13 +446,14 @@ class Worker:
 
         async with AsyncExitStack() as stack:
             services = await stack.enter_async_context(self._open(settings, metrics.store, counters, log_operation))
-            core = services.core
+            core, mail = services.core, services.mail
             metrics.timeline = lambda: core.store.timeline
             counter = TokenCounter(core.store, metrics)
             metrics.retention = lambda: services.retention_scheduler.numbers
             services.deliveries.count = metrics.delivery
             count_deliveries = partial(services.deliveries.keep_counting, metrics.delivery_counts)
             background: list[tuple[str, Callable[[], Awaitable[None]]]] = [
+                ("expiry", core.expiry.run),
                 ("usage", core.usage.run),
                 ("purge", core.purge.run),
                 ("rejections", core.rejections.run),
@@ -467,6 +468,9 @@ class Worker:
             if services.stream is not None:
                 services.stream.count = metrics.streamed
                 background.append(("event-stream", services.stream.run))
+            if mail is not None:
+                metrics.mails_waiting, mail.count = (lambda: mail.waiting), metrics.mail
+                background.append(("mail", mail.run))
             for name, task in background:
                 stack.push_async_callback(_stopped, asyncio.ensure_future(tasks.keep_running(name, task)))
             health = Health(core.store, services.engine, tasks)

@@ -12,6 +12,8 @@ from watchword.service.background import Purge, UsageRecorder
 from watchword.service.deliveries import DeliverySender
 from watchword.service.devices import Devices
 from watchword.service.event_stream import EventFeed, EventStream
+from watchword.service.expiry import ExpiryNotices
+from watchword.service.mail import MailPreferences, MailSender
 from watchword.service.offboarding import Offboarding
 from watchword.service.operations import Operations
 from watchword.service.policies import Policies
@@ -44,6 +46,8 @@ class CoreServices:
     purge: Purge
     seal: Seal
     """By the master key."""
+    expiry: ExpiryNotices
+    mail_preferences: MailPreferences
     salt: Secret[bytes]
 
 
@@ -61,4 +65,5 @@ class AllServices:
     webhooks: Webhooks
     deliveries: DeliverySender
     provider: IdentityProvider | None
+    mail: MailSender | None
     cookie_seal: Seal

@@ -10,7 +10,8 @@ from itertools import chain, islice
 
 from watchword.domain.errors import Fault, Reason
 from watchword.domain.lifetimes import DAY
-from watchword.domain.networks import network_of
+from watchword.domain.mail import MAIL_DAYS
+from watchword.domain.networks import MAX_NETWORKS, network_of
 from watchword.domain.ports import Clock, Store, TokenStore, Use
 from watchword.domain.retention_runs import KEEP_DAYS
 from watchword.domain.webhooks import KEPT_DAYS
@@ -67,6 +68,20 @@ class _Usage:
     last: int
     count: int
     client: str
+    others: tuple[str, ...] = ()
+    """Earlier clients, at most MAX_NETWORKS."""
+
+    def change(self, client: str) -> None:
+        self.add_others(self.client)
+        self.client = client
+
+    def add_others(self, *clients: str) -> None:
+        if not set(clients) <= set(self.others):
+            self.others = tuple(dict.fromkeys([*self.others, *clients]))[:MAX_NETWORKS]
+
+    @property
+    def use(self) -> Use:
+        return Use(self.last, self.count, network_of(self.client), tuple(map(network_of, self.others)))
 
 
 class UsageRecorder:
@@ -93,7 +108,8 @@ class UsageRecorder:
         else:
             usage.last = at
             usage.count += 1
-            usage.client = client
+            if usage.client != client:
+                usage.change(client)
 
     async def run(self) -> None:
         """Flush until cancelled; a flush in progress completes. Jitter keeps processes out of step."""
@@ -115,9 +131,7 @@ class UsageRecorder:
             left = iter(collected.items())
             while batch := dict(islice(left, BATCH)):
                 try:
-                    await self._store.record_uses(
-                        {one: Use(usage.last, usage.count, network_of(usage.client)) for one, usage in batch.items()}
-                    )
+                    await self._store.record_uses({one: usage.use for one, usage in batch.items()})
                 except Exception as error:
                     if isinstance(error, Fault) and error.reason is Reason.OUTCOME_UNKNOWN:
                         for unknown in batch.values():
@@ -142,13 +156,15 @@ class UsageRecorder:
                 self._add(token_id, old)
                 continue
             new.count += old.count
+            new.add_others(*old.others, old.client)
             if new.last < old.last:
-                new.last, new.client = old.last, old.client
+                new.last = old.last
+                new.change(old.client)
 
 
 class Purge:
-    """Deletes tokens that ended long ago, old events, deliveries, idempotency records, sessions and device codes, the
-    groups of people who have not signed in for long, and old runs of retention rules and sizes of series.
+    """Deletes tokens that ended long ago, old events, deliveries and mails, idempotency records, sessions and device
+    codes, the groups of people who have not signed in for long, and old runs of retention rules and sizes of series.
     """
 
     def __init__(self, store: Store, clock: Clock, token_days: int, event_days: int, group_days: int) -> None:
@@ -173,6 +189,7 @@ class Purge:
         await in_batches(store.purge_idempotency_records)
         await in_batches(store.purge_sessions)
         await in_batches(store.purge_devices)
+        await in_batches(lambda most: store.prune_mails(now - MAIL_DAYS * DAY, most))
         if self._group_days:
             await in_batches(lambda most: store.drop_external_groups(now - self._group_days * DAY, most))
         await in_batches(lambda most: store.prune_deliveries(now - KEPT_DAYS * DAY, most), rests=1)

@@ -9,7 +9,7 @@ from base64 import urlsafe_b64decode
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from hmac import compare_digest
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from watchword.domain.accounts import is_account
 from watchword.domain.actors import Bearer, Caller, Grant, WritePrecondition, possession_precondition
@@ -22,6 +22,7 @@ from watchword.domain.bulk_revocation import (
     TokenVisibility,
 )
 from watchword.domain.errors import Fault, Reason, Stale, invalid
+from watchword.domain.events import Action, KeptEvent
 from watchword.domain.filters import SEARCH_SECONDS, Condition, Field, Filter, Search
 from watchword.domain.idempotency import (
     HEADER,
@@ -31,8 +32,9 @@ from watchword.domain.idempotency import (
 )
 from watchword.domain.lifetimes import Duration, Lifetimes
 from watchword.domain.lifetimes import iso as iso_time
+from watchword.domain.names import SYSTEM_ACTOR
 from watchword.domain.policies import Privilege
-from watchword.domain.ports import Claims, Clock, Issue, Page, Repeated, TokenSigner, TokenStore
+from watchword.domain.ports import Claims, Clock, EventStore, Issue, Page, Repeated, TokenSigner, TokenStore
 from watchword.domain.rotation import RotationWindow, check_rotates
 from watchword.domain.secret import Secret
 from watchword.domain.token_limits import Limits, inherited, wider
@@ -54,6 +56,10 @@ JSON_FIELDS = frozenset(
 )
 """The fields of a list that are columns and shown to all who may see the token: the store can return them as JSON."""
 _ANY_STATUS = tuple(status.value for status in TokenStatus)
+
+
+class TokenAndEventStore(TokenStore, EventStore, Protocol):
+    """What this module needs of a store."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +105,7 @@ class TokenIntrospection(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    _store: TokenStore
+    _store: TokenAndEventStore
     _authority: Authority
     _signer: TokenSigner
     _salt: Secret[bytes]
@@ -238,13 +244,15 @@ class Tokens:
 
         self._counters.revoked((await self._authority.write(grant, write)).number)
 
-    async def revoke_by_possession(self, token: bytes, peer: str, request_id: str) -> None:
+    async def revoke_by_possession(self, token: bytes, peer: str, request_id: str, *, by_scan: bool = False) -> None:
         """Revoke a token for its holder; an unknown or ended one is ignored. That of a suspended actor is revoked too,
-        or it would be valid again when the actor is reactivated.
+        or it would be valid again when the actor is reactivated. `by_scan`: a scan found it, which has an event.
         """
         bearer = await self._store.find_bearer(self._authority.token_id(token))
         if bearer is None or (bearer.has_ended and bearer.revoked_at is None):
             return
+        if by_scan and bearer.revoked_at is None:
+            await self._note_scan(bearer, peer, request_id)
         try:
             revocation = await self._store.revoke_token(
                 possession_precondition(bearer, peer, request_id), bearer.token_id, None
@@ -254,6 +262,16 @@ class Tokens:
                 raise
         else:
             self._counters.revoked(revocation.number)
+
+    async def _note_scan(self, bearer: Bearer, peer: str, request_id: str) -> None:
+        """Before the revocation: if that fails, the scan has found the token all the same."""
+        found = await self._store.get_token(bearer.token_id)
+        detail = {} if found is None else {"name": found.name, "ownerUrn": found.owner_urn}
+        event = KeptEvent(
+            *(self._clock(), SYSTEM_ACTOR, None, Action.TOKEN_FOUND_BY_SCAN.value, bearer.token_id, peer, request_id),
+            {"actorUrn": bearer.actor, **detail},
+        )
+        await self._store.add_events([event])
 
     async def withdraw(self, precondition: WritePrecondition, token_id: str) -> None:
         """Revoke a new token that did not reach its client."""

@@ -49,6 +49,8 @@ ASKED_BY = {
     "linkActor": "actor link",
     "listSessions": "session list",
     "endSession": "session end",
+    "mailPreferences": "mail preferences",
+    "setMailPreferences": "mail preferences",
     "listEvents": "event list",
     "getWebhook": "webhook show",
     "listWebhooks": "webhook list",

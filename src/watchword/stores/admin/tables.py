@@ -61,6 +61,14 @@ TABLES = (
     Table("next_key", "one, kid, public, sealed_private, created_at", "one"),
     Table("events", f"seq, {rows.EVENT}", "seq"),
     Table("event_cursors", "name, seq", "name"),
+    Table("expiry_notices", "token_id, days", "token_id, days"),
+    Table("token_networks", "token_id, network, first_at", "token_id, network"),
+    Table(
+        "mails",
+        "number, kind, recipient, address, items, more, made_at, state, attempts, next_at, done_at, error",
+        "number",
+    ),
+    Table("mail_preferences", "actor_urn, kinds_off", "actor_urn"),
     Table(
         "operations",
         "number, home, index_name, state, plan, work, asked_by, asked_at, started_at, changed_at, finished_at, "
@@ -79,7 +87,13 @@ TABLES = (
     Table("webhook_deliveries", DELIVERY, "number"),
     Table("series_sizes", "home, series, day, rows, bytes", "home, series, day"),
 )
-NUMBERED = {"events": "seq", "operations": "number", "retention_runs": "number", "webhook_deliveries": "number"}
+NUMBERED = {
+    "events": "seq",
+    "operations": "number",
+    "retention_runs": "number",
+    "webhook_deliveries": "number",
+    "mails": "number",
+}
 """Tables whose numbers are never used again, even after their rows were deleted."""
 
 

@@ -3,8 +3,10 @@
 from watchword.stores.sql.accounts import SqlAccounts
 from watchword.stores.sql.devices import SqlDevices
 from watchword.stores.sql.events import SqlEvents
+from watchword.stores.sql.expiry import SqlExpiry
 from watchword.stores.sql.imports import SqlImports
 from watchword.stores.sql.keys import SqlKeys
+from watchword.stores.sql.mails import SqlMails
 from watchword.stores.sql.operations import SqlOperations
 from watchword.stores.sql.policies import SqlActors, SqlPolicies
 from watchword.stores.sql.retention import SqlRetention
@@ -30,5 +32,7 @@ class SqlStore(
     SqlRetentionRuns,
     SqlImports,
     SqlWebhooks,
+    SqlExpiry,
+    SqlMails,
 ):
     """Each backend adds verification, the insert of a token and searches, for speed."""

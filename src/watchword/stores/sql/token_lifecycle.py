@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from watchword.domain.accounts import no_account
-from watchword.domain.actors import WritePrecondition
+from watchword.domain.actors import WritePrecondition, system_precondition
 from watchword.domain.bulk_revocation import (
     MOST,
     MOST_ACTORS,
@@ -27,6 +27,7 @@ from watchword.domain.errors import Stale
 from watchword.domain.events import Action, Detail, Event
 from watchword.domain.filters import SEARCH_SECONDS
 from watchword.domain.idempotency import KEPT, IdempotencyRecord
+from watchword.domain.networks import MAX_NETWORKS
 from watchword.domain.ports import Issue, Repeated, Use
 from watchword.domain.tokens import TokenRecord, TokenType
 from watchword.stores import rows
@@ -258,6 +259,7 @@ class SqlTokens(SqlPart):
         await tx.lock(shared=[TOKENS])
         await tx.lock_tokens(list(uses))
         await tx.executemany(_USE, [(i, use.count, use.last, use.network) for i, use in uses.items()])
+        await _note_networks(tx, uses)
 
     @transaction
     async def purge_tokens(self, tx: Transaction, before: int, most: int) -> int:
@@ -283,6 +285,8 @@ class SqlTokens(SqlPart):
                 orphans,
             )
         await tx.execute(f"DELETE FROM tokens WHERE id {any_of}", ids)
+        await tx.execute(f"DELETE FROM expiry_notices WHERE token_id {any_of}", ids)
+        await tx.execute(f"DELETE FROM token_networks WHERE token_id {any_of}", ids)
         # DataHub's own row has expired by then, and does not bring the token back.
         await delete_oldest(tx, "imported_tokens", "id", "expires_at", before, most)
         return len(ids)
@@ -290,6 +294,38 @@ class SqlTokens(SqlPart):
     @transaction
     async def purge_idempotency_records(self, tx: Transaction, most: int) -> int:
         return await delete_oldest(tx, "retries", "actor, digest", "created_at", await tx.now() - KEPT + 1, most)
+
+
+async def _note_networks(tx: Transaction, uses: Mapping[str, Use]) -> None:
+    """Write an event for each network that a token is used from for the first time, except the networks of its first
+    uses. Of a token with MAX_NETWORKS, which roams, no more are stored.
+    """
+    ids, any_of = list(uses), tx.dialect.any_of("$1")
+    known: dict[str, set[str]] = {}
+    for token_id, network in await tx.fetch(
+        f"SELECT token_id, network FROM token_networks WHERE token_id {any_of}", ids
+    ):
+        known.setdefault(token_id, set()).add(network)
+    new = {token_id: _new_networks(use, known.get(token_id, set())) for token_id, use in uses.items()}
+    unknown = [token_id for token_id, networks in new.items() if networks]
+    if not unknown:
+        return
+    now = await tx.now()
+    events: list[Event] = []
+    added: list[tuple[str, str, int]] = []
+    for token_id, name, actor in await tx.fetch(f"SELECT id, name, actor_urn FROM tokens WHERE id {any_of}", unknown):
+        added += [(token_id, network, now) for network in new[token_id]]
+        if token_id in known:
+            detail: dict[str, Detail] = {"name": name, "actorUrn": actor}
+            events += [
+                Event(Action.TOKEN_NEW_NETWORK, token_id, {**detail, "network": network}) for network in new[token_id]
+            ]
+    await tx.executemany("INSERT INTO token_networks (token_id, network, first_at) VALUES ($1, $2, $3)", added)
+    await write_events(tx, system_precondition("usage"), events, now)
+
+
+def _new_networks(use: Use, known: set[str]) -> list[str]:
+    return sorted({use.network, *use.others} - known)[: max(0, MAX_NETWORKS - len(known))]
 
 
 async def check_new(tx: Transaction, precondition: WritePrecondition, record: TokenRecord, issue: Issue) -> int:

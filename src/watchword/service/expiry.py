@@ -1,0 +1,64 @@
+"""Notices before tokens expire: events, written by whichever process has the lease."""
+
+import asyncio
+import random
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+
+from watchword.domain.errors import Fault
+from watchword.domain.lifetimes import DAY
+from watchword.domain.ports import Store
+
+EXPIRY_LEASE = "expiry"
+PASS_SECONDS = 300.0
+LEASE_MILLIS = 300_000
+"""Between two passes the lease stays, so that other processes do not look too."""
+PAGE = 1_000
+BATCH = 200
+RESTS = 30
+"""After each step it rests so many times as long as the step took: verifications must not notice."""
+LONGEST_REST = 2.0
+
+
+class ExpiryNotices:
+    def __init__(self, store: Store, thresholds: Sequence[int], holder: str, rests: int = RESTS) -> None:
+        self._store = store
+        self._thresholds = thresholds
+        self._holder = holder
+        self._rests = rests
+
+    async def run(self) -> None:
+        """Look through the tokens that expire soon, again and again, until cancelled."""
+        try:
+            while True:
+                try:
+                    await self.run_once()
+                except Fault as fault:
+                    if not fault.is_outage:
+                        raise
+                await asyncio.sleep(PASS_SECONDS * (0.5 + random.random() / 3))  # noqa: S311 - no secret
+        finally:
+            with suppress(Fault):
+                await self._store.release_cursor(EXPIRY_LEASE, self._holder)
+
+    async def run_once(self) -> int:
+        """One pass; returns how many notices were written. It ends where another process has the lease."""
+        written = 0
+        after = None
+        while self._thresholds and await self._store.lease_cursor(EXPIRY_LEASE, self._holder, LEASE_MILLIS) is not None:
+            began = time.monotonic()
+            page = await self._store.expiring_page(after, max(self._thresholds) * DAY, PAGE)
+            due = [token.id for token in page.tokens if token.due(self._thresholds, page.now) is not None]
+            await self._rest(began)
+            for start in range(0, len(due), BATCH):
+                began = time.monotonic()
+                written += await self._store.note_expiring(due[start : start + BATCH], self._thresholds)
+                await self._rest(began)
+            after = page.after
+            if after is None:
+                break
+        return written
+
+    async def _rest(self, began: float) -> None:
+        await asyncio.sleep(min(self._rests * (time.monotonic() - began), LONGEST_REST))

@@ -1,0 +1,110 @@
+"""A running service tells people by mail, over TLS and with a password; commands test the mail server and choose what
+one gets.
+"""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+
+from tests.cli.in_process import watchword
+from tests.support.certificates import make_certificate
+from tests.support.mail import PASSWORD, USER, MailServer, text_of
+from tests.support.server import ADMIN, GraphQLRefused, Server
+
+CREDENTIALS = f"{USER}:{quote(PASSWORD)}@"
+MY_PREFERENCES = "{ mailPreferences { kind enabled sent } }"
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    return make_certificate(tmp_path_factory.mktemp("tls"))
+
+
+@pytest.fixture(scope="module")
+def mail_server(certificate: tuple[Path, Path]) -> Iterator[MailServer]:
+    with MailServer(certificate, tls="starttls", sign_in=True) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def mail_env(mail_server: MailServer, certificate: tuple[Path, Path]) -> dict[str, str]:
+    return {
+        "WATCHWORD_SMTP_URL": mail_server.url("smtp", "localhost", CREDENTIALS),
+        "WATCHWORD_SMTP_FROM": "watchword@example.org",
+        "WATCHWORD_SMTP_CA_FILE": str(certificate[0]),
+    }
+
+
+def test_people_are_told_what_others_do_with_their_tokens(
+    make_server: Callable[..., Server], mail_server: MailServer, mail_env: dict[str, str], tmp_path: Path
+) -> None:
+    ann, bob = "urn:li:corpuser:ann", "urn:li:corpuser:bob"
+    server = make_server(env=mail_env | {"WATCHWORD_MAIL_TEMPLATE": "{name}@example.org"})
+    server.grant(ann)
+    server.create(ann, name="my own")
+    (tmp_path / "leak").write_text(server.create(ADMIN, of=bob, name="for Bob")["accessToken"])
+    mail_server.wait_for(1)
+    scanned = watchword("token", "scan", str(tmp_path / "leak"), "--revoke", "--yes", "--url", server.url)
+    assert scanned.returncode == 0, scanned.stderr
+    server.set_status(ann, "SUSPENDED")
+    mail_server.wait_for(4)
+    assert sorted((mail["To"], mail["Subject"]) for mail in mail_server.mails) == [
+        ("admin@example.org", "Watchword: A scan found a token, which was revoked"),
+        ("ann@example.org", "Watchword: Your account was suspended"),
+        ("bob@example.org", "Watchword: A scan found a token, which was revoked"),
+        ("bob@example.org", "Watchword: Someone else created a token of yours"),
+    ]
+    (created,) = [mail for mail in mail_server.mails if "Someone" in mail["Subject"]]
+    assert f"Token: for Bob\nOf: {bob}\nBy: {ADMIN}\n" in text_of(created)
+    assert f"{server.url}/console/tokens/" in text_of(created)
+    assert server.samples()['watchword_mails_total{result="sent"}'] == 4
+
+
+def test_test_mail_reports_what_the_server_says(
+    mail_server: MailServer, mail_env: dict[str, str], certificate: tuple[Path, Path]
+) -> None:
+    before = len(mail_server.mails)
+    done = watchword("mail", "test", "ann@example.org", env=mail_env)
+    assert (done.returncode, done.stdout) == (0, "Sent a test mail to ann@example.org\n"), done.stderr
+    assert len(mail_server.mails) == before + 1
+    untrusted = watchword("mail", "test", "ann@example.org", env=mail_env | {"WATCHWORD_SMTP_CA_FILE": ""})
+    assert (untrusted.returncode, "unreachable" in untrusted.stderr) == (1, True)
+    assert "certificate" in untrusted.stderr.lower()
+    wrong = mail_env | {"WATCHWORD_SMTP_URL": mail_server.url("smtp", "localhost", f"{USER}:other@")}
+    refused = watchword("mail", "test", "ann@example.org", env=wrong)
+    assert (refused.returncode, "unreachable" in refused.stderr, "other" in refused.stderr) == (1, True, False)
+    mail_server.answers = ["550 unknown user"]
+    rejected = watchword("mail", "test", "ann@example.org", env=mail_env)
+    assert (rejected.returncode, "rejected): 550 unknown user" in rejected.stderr) == (1, True)
+    plain = mail_server.url("smtp+insecure", "localhost")
+    insecure = watchword("mail", "test", "ann@example.org", env=mail_env | {"WATCHWORD_SMTP_URL": plain})
+    assert insecure.returncode == 1
+    with MailServer(certificate, tls="tls") as other:
+        secure = mail_env | {"WATCHWORD_SMTP_URL": other.url("smtps", "localhost")}
+        assert watchword("mail", "test", "ann@example.org", env=secure).returncode == 0
+    assert watchword("mail", "test", "no address", env=mail_env).returncode == 2
+    unset = watchword("mail", "test", "ann@example.org")
+    assert (unset.returncode, "WATCHWORD_SMTP_URL" in unset.stderr) == (1, True)
+
+
+def test_people_choose_the_kinds_of_mail_they_get(server: Server, actor: str) -> None:
+    how = ("--url", server.url, "--as", actor)
+    shown = watchword("mail", "preferences", "--off", "new-network", "--off", "token-created", *how)
+    assert shown.returncode == 0, shown.stderr
+    watchword("mail", "preferences", "--on", "token-created", *how)
+    found = server.ask(MY_PREFERENCES, actor=actor)["mailPreferences"]
+    assert [one["kind"] for one in found if not one["enabled"]] == ["new-network"]
+    assert not any(one["sent"] for one in found)
+    with pytest.raises(GraphQLRefused) as refused:
+        server.ask('mutation { setMailPreferences(off: ["spam"]) { kind } }', actor=actor)
+    assert (refused.value.code, refused.value.reason) == (400, "invalid_field")
+
+
+def test_limited_token_cannot_change_preferences(server: Server, actor: str) -> None:
+    server.grant(actor)
+    token = server.create(actor, scopes=["GENERATE_PERSONAL_ACCESS_TOKENS"])["accessToken"]
+    with pytest.raises(GraphQLRefused) as refused:
+        server.ask('mutation { setMailPreferences(off: ["spam"]) { kind } }', token=token)
+    assert (refused.value.code, refused.value.reason) == (403, "limited_token")
