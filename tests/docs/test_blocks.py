@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.support.clients import client_env
 from tests.support.gateways import RECIPES
@@ -29,6 +30,7 @@ MOVE = ROOT / "docs/how-to/move-to-postgresql.md"
 GRAPHQL = ROOT / "docs/how-to/use-graphql.md"
 SEVERAL = ROOT / "docs/how-to/several-instances.md"
 SIGN_IN = ROOT / "docs/how-to/sign-in.md"
+SIEM = ROOT / "docs/how-to/send-events-to-a-siem.md"
 FAILOVER = ROOT / "docs/how-to/high-availability.md"
 RUN = [
     README,
@@ -38,6 +40,7 @@ RUN = [
     COMING,
     GRAPHQL,
     ROOT / "docs/how-to/audit.md",
+    SIEM,
     ROOT / "docs/how-to/backup.md",
     ROOT / "docs/how-to/check-tokens-elsewhere.md",
     ROOT / "docs/how-to/deploy.md",
@@ -199,6 +202,7 @@ def test_every_block_has_a_tested_kind() -> None:
     also |= {FAILOVER: {"ini", "yaml", "sql", "properties", "haproxy", "bash"}}  # tests/linear/test_failover.py
     also |= {COMING: {"bash"}}  # tests/datahub/test_import_databases.py
     also |= {SIGN_IN: {"bash"}}  # tests/support/keycloak.py
+    also |= {SIEM: {"yaml"}}  # only parsed: no package registry has Vector or Fluent Bit
     assert [page for page in pages() if kinds(page) - tried - also.get(page, set())] == []
 
 
@@ -208,6 +212,14 @@ def test_every_make_target_in_the_documentation_exists() -> None:
     for line in sorted(named):
         ran = subprocess.run(["bash", "-c", f"{line} -n"], cwd=ROOT, capture_output=True, text=True, check=False)
         assert ran.returncode == 0, ran.stderr
+
+
+def test_recipes_for_collectors_are_valid_yaml() -> None:
+    found = re.findall(r"^```yaml\n(.*?)^```$", SIEM.read_text(), re.MULTILINE | re.DOTALL)
+    assert [set(yaml.safe_load(block)) for block in found] == [
+        {"sources", "transforms", "sinks"},
+        {"parsers", "pipeline"},
+    ]
 
 
 def test_every_json_block_is_valid_json() -> None:

@@ -1,13 +1,11 @@
 """The event stream: every event at least once, in order, whatever happens to the sender or the target."""
 
 import json
-import re
 import signal
-import socket
-import threading
+import subprocess
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +15,10 @@ import pytest
 from tests.support.concurrent_load import ConcurrentLoad
 from tests.support.disks import small_disk
 from tests.support.event_lines import numbers, parsed
+from tests.support.ports import free_port
 from tests.support.server import ADMIN, Server
 from tests.support.store_file import change_store, last_event, look
+from tests.support.system import need_program
 from tests.support.waiting import SECONDS, until
 
 MakeServer = Callable[..., Server]
@@ -128,86 +128,59 @@ def fill(file: Path) -> None:
             full.write(bytes(4096))
 
 
+RSYSLOG = r"""
+module(load="imudp") input(type="imudp" address="127.0.0.1" port="{port}")
+module(load="imtcp") input(type="imtcp" address="127.0.0.1" port="{port}")
+module(load="imuxsock" SysSock.Use="off") input(type="imuxsock" Socket="{folder}/log" CreatePath="off")
+template(name="parts" type="string"
+    string="%inputname% %syslogfacility-text% %app-name% %msgid% %msg:::drop-last-lf%\n")
+action(type="omfile" file="{folder}/got" template="parts")
+"""
+
+
 @contextmanager
-def receiving(kind: socket.SocketKind, address: Any) -> Iterator[list[bytes]]:
-    """What arrives at a syslog server: each datagram, or the bytes of one connection."""
-    got: list[bytes] = []
-    over = threading.Event()
-
-    def serve(listener: socket.socket) -> None:
-        with listener.accept()[0] if kind is socket.SOCK_STREAM else listener as source:
-            source.settimeout(0.1)
-            while not over.is_set():
-                with suppress(TimeoutError):
-                    got.append(source.recv(65_536))
-
-    with closing(socket.socket(socket.AF_UNIX if isinstance(address, str) else socket.AF_INET, kind)) as listener:
-        listener.bind(address)
-        if kind is socket.SOCK_STREAM:
-            listener.listen()
-        thread = threading.Thread(target=serve, args=(listener,), daemon=True)
-        thread.start()
-        yield got
-        over.set()
-        thread.join(SECONDS)
-
-
-SYSLOG = re.compile(r"<86>1 (\S+) \S+ watchword \d+ (\S+) - (\{.*\})", re.DOTALL)
+def rsyslog(folder: Path) -> Iterator[int]:
+    """Debian's rsyslog at a port by UDP and TCP, and at the socket `log`. Writes what it understood to `got`."""
+    program, port = need_program("rsyslogd", "rsyslog"), free_port()
+    (folder / "conf").write_text(RSYSLOG.format(port=port, folder=folder))
+    with subprocess.Popen([program, "-n", "-f", folder / "conf", "-i", folder / "pid"]) as process:
+        until((folder / "log").exists, "rsyslog listens")
+        yield port
+        process.terminate()
 
 
 def test_other_targets_continue_where_the_last_one_stopped(
     make_server: MakeServer, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    folder, local = tmp_path / "server", str(tmp_path_factory.mktemp("s") / "log")
+    folder, logs = tmp_path / "server", tmp_path_factory.mktemp("s")
+    out, got = folder / "stdout.log", logs / "got"
+    made: list[str] = []
 
-    def run(target: str, got: Callable[[], str]) -> str:
-        """Send one event to a target; returns what it has once that has arrived."""
+    def run(target: str, file: Path) -> None:
+        """Send an event to a target, and wait until it has arrived."""
         server = make_server("--event-stream", target, folder=folder, env=QUIET)
-        made = server.create(ADMIN)["metadata"]["id"]
-        until(lambda: made in got(), f"{target} got the event")
+        made.append(server.create(ADMIN)["metadata"]["id"])
+        until(lambda: file.exists() and made[-1] in file.read_text(), f"{target} got the event")
         server.stop()
-        return got()
 
-    out = folder / "stdout.log"
-    lines = run("stdout", lambda: out.read_text() if out.exists() else "").splitlines()
-    first = json.loads(next(line for line in lines if line.startswith("{")))
-    assert first["event"]["action"] == "token.created"
-
-    port = free_udp_port()
-    with receiving(socket.SOCK_DGRAM, ("127.0.0.1", port)) as datagrams:
-        run(f"syslog:127.0.0.1:{port}", lambda: b"".join(datagrams).decode())
-        message = SYSLOG.fullmatch(datagrams[-1].decode())
-    assert message is not None
-    assert message[2] == "token.created"
-    assert message[1] == json.loads(message[3])["@timestamp"]
-
-    with receiving(socket.SOCK_STREAM, ("127.0.0.1", port)) as chunks:
-        stream = run(f"syslog+tcp:127.0.0.1:{port}", lambda: b"".join(chunks).decode())
-    seen = list(framed(stream))
-    assert all(SYSLOG.fullmatch(one) for one in seen)
-
-    with receiving(socket.SOCK_DGRAM, local) as datagrams:
-        run(f"syslog:{local}", lambda: b"".join(datagrams).decode())
-    head, _, line = datagrams[-1].decode().partition(": ")
-    assert re.fullmatch(r"<86>watchword\[\d+\]", head)
-    last = json.loads(line)["event"]["sequence"]
-    # Each stop and start leaves events too: none is sent twice, none is left out.
-    sent = [first["event"]["sequence"], json.loads(message[3])["event"]["sequence"], last]
-    assert sent == sorted(set(sent))
-
-
-def framed(text: str) -> Iterator[str]:
-    while text:
-        length, _, rest = text.partition(" ")
-        yield rest[: int(length)]
-        text = rest[int(length) :]
-
-
-def free_udp_port() -> int:
-    with closing(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    run("stdout", out)
+    with rsyslog(logs) as port:
+        run(f"syslog:127.0.0.1:{port}", got)
+        run(f"syslog+tcp:127.0.0.1:{port}", got)
+        run(f"syslog:{logs}/log", got)
+    printed = [json.loads(line) for line in out.read_text().splitlines() if line.startswith("{")]
+    parts = [line.split(maxsplit=4) for line in got.read_text().splitlines()]
+    received = [json.loads(line) for *_, line in parts]
+    created = [one["watchword"]["target"] for one in printed + received if one["event"]["action"] == "token.created"]
+    assert created == made
+    by = {source: (facility, app, action) for source, facility, app, action, _ in parts}
+    assert by == {
+        "imudp": ("authpriv", "watchword", "token.created"),
+        "imtcp": ("authpriv", "watchword", "token.created"),
+        "imuxsock": ("authpriv", "watchword", "-"),
+    }
+    sequence = [one["event"]["sequence"] for one in printed + received]
+    assert sequence == sorted(set(sequence))
 
 
 def test_stop_answers_requests_that_wait(make_server: MakeServer) -> None:
