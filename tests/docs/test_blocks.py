@@ -13,7 +13,7 @@ import yaml
 
 from tests.support.clients import client_env
 from tests.support.gateways import RECIPES
-from tests.support.pages import POSTGRES_PORT, ROOT, blocks, environment, kinds, pages, run_blocks, unending
+from tests.support.pages import POSTGRES_PORT, ROOT, blocks, environment, forking, kinds, pages, run_blocks, unending
 from tests.support.ports import free_port
 from tests.support.postgres import DEBIAN, USER, own_cluster
 from tests.support.postgres import programs as postgres_programs
@@ -106,7 +106,7 @@ def start_and_stop(command: str, folder: Path, log: Path) -> None:
     flags = f"--port {port}" + ("" if "--data-dir" in here else f" --data-dir unending-{port}")
     with log.open("wb") as out:
         started = subprocess.Popen(
-            ["bash", "-c", f"exec {here} {flags}"], cwd=folder, env=environment(), stdout=out, stderr=out
+            ["bash", "-c", f"exec {here} {flags}"], cwd=folder, env=forking(environment()), stdout=out, stderr=out
         )
     try:
         until(
