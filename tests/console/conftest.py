@@ -1,8 +1,9 @@
-"""Fixtures for console tests: a real browser per module, a real server per run, own users per test. `window(person)` is
-a browser profile in which that person is signed in; every page in it is watched.
+"""Fixtures for console tests: a real browser and a real server for the tests of a process, own users per test.
+`window(person)` is a browser profile in which that person is signed in; every page in it is watched.
 """
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import Any, Protocol
 
 import pytest
@@ -17,10 +18,33 @@ class Windows(Protocol):
         """`how`: theme, width and other options of a browser context."""
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with chromium() as running:
-        yield running
+_browsers: list[Browser] = []
+_closing = ExitStack()
+
+
+@pytest.fixture
+def browser() -> Browser:
+    """Starting one takes a second of processor time, so tests that follow each other share it."""
+    if _browsers and not _browsers[0].is_connected():
+        _close_browser()
+    if not _browsers:
+        _browsers.append(_closing.enter_context(chromium()))
+    return _browsers[0]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(nextitem: pytest.Item | None) -> Iterator[None]:
+    """Close the browser before a test that does not use it: while it runs, this thread has a running event loop."""
+    try:
+        yield
+    finally:
+        if "browser" not in getattr(nextitem, "fixturenames", ()):
+            _close_browser()
+
+
+def _close_browser() -> None:
+    _browsers.clear()
+    _closing.close()
 
 
 @pytest.fixture(scope="session")

@@ -44,7 +44,7 @@ _TELL_BREACHES = """addEventListener("securitypolicyviolation",
 
 @contextmanager
 def chromium(*arguments: str) -> Iterator[Browser]:
-    """Not for longer than a module's tests: while it is there, this thread has an event loop that is running."""
+    """While it runs, this thread has a running event loop."""
     program = need_program("chromium-headless-shell", "chromium-headless-shell")
     with sync_playwright() as playwright:
         # As in everybody's browser, a page that was left is kept for whoever goes back; Playwright would forbid it.
