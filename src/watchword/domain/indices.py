@@ -126,6 +126,12 @@ class RowCount:
     total: int
     old: int
     size_bytes: int
+    deleted: int = 0  # rows that are gone and still take space
+
+    @property
+    def live_bytes(self) -> int:
+        """Without the space of deleted rows."""
+        return self.size_bytes * self.total // (self.total + self.deleted) if self.deleted else self.size_bytes
 
 
 MAX_SPANS = 200

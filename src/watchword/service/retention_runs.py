@@ -126,8 +126,8 @@ def _rows_beyond(rule: RetentionRule, count: RowCount) -> int:
     """How many rows are too many. Of a size, rows in proportion to the bytes."""
     by_rows = 0 if rule.max_rows is None else count.total - rule.max_rows
     by_size = 0
-    if rule.max_size is not None and count.size_bytes > rule.max_size:
-        by_size = -(-count.total * (count.size_bytes - rule.max_size) // count.size_bytes)
+    if rule.max_size is not None and count.live_bytes > rule.max_size:
+        by_size = -(-count.total * (count.live_bytes - rule.max_size) // count.live_bytes)
     return max(0, by_rows, by_size)
 
 

@@ -150,13 +150,14 @@ class OpenSearchEngine:
         await queries.refresh(self._client, index)
         wanted = {"old": {"filter": queries.old(kind, until)}}
         counted = await queries.aggregate(self._client, index, queries.ALL, wanted)
-        stats = await self._client.ask("GET", queries.path(index, "_stats/store"))
+        stats = await self._client.ask("GET", queries.path(index, "_stats/store,docs"))
         with reading("a count"):
-            size = stats["indices"][index]["primaries"]["store"]["size_in_bytes"]
+            primaries = stats["indices"][index]["primaries"]
+            size, deleted = primaries["store"]["size_in_bytes"], primaries["docs"]["deleted"]
             old = int(counted["old"]["doc_count"])
         if pages is not None and old:
             old = await pages.count()
-        return RowCount(counted["total"], old, int(size))
+        return RowCount(counted["total"], old, int(size), int(deleted))
 
     async def moment(self, index: str, rows: int, latest: int) -> int | None:
         """At most ten requests: each round divides the time into MAX_SPANS spans and goes on with one of them."""
