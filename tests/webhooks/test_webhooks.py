@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import standardwebhooks
 
+from tests.support.clients import run_node
 from tests.support.receivers import Message, Receiver, bomb, die, endless, hang, status
 from tests.support.server import ADMIN, GraphQLRefused, Server
 from tests.support.system import need_program
@@ -85,7 +86,7 @@ def verified(secret: str, message: Message) -> Any:
     return standardwebhooks.Webhook(secret).verify(message.body, message.headers)
 
 
-def test_message_about_a_new_token_is_verified_and_holds_no_secret(server: Server, receiver: Receiver) -> None:
+def test_other_libraries_verify_a_message_and_it_holds_no_secret(server: Server, receiver: Receiver) -> None:
     secret = create(server, "verified", receiver.url, actions=["token.*"])
     made = server.create(ADMIN, name="laptop")
     id_ = made["metadata"]["id"]
@@ -102,6 +103,8 @@ def test_message_about_a_new_token_is_verified_and_holds_no_secret(server: Serve
     assert secret not in str(message)
     with pytest.raises(standardwebhooks.WebhookVerificationError):
         standardwebhooks.Webhook(secret).verify(message.body.replace(b"laptop", b"laptip"), message.headers)
+    told = {"secret": secret, "body": message.body.decode(), "headers": message.headers}
+    assert run_node("webhook.mjs", told) == {"message": content, "error": "WebhookVerificationError"}
     server.revoke(id_)
     assert verified(secret, receiver.first("token.revoked", id_))["data"]["target"]["name"] == "laptop"
     until(lambda: get(server, "verified")["waiting"] == 0, "all is delivered")
