@@ -19,6 +19,7 @@ from tests.support.ports import free_port
 from tests.support.server import ADMIN, Server
 from tests.support.store_file import change_store, last_event, look
 from tests.support.system import need_program
+from tests.support.tracing import strace
 from tests.support.waiting import SECONDS, until
 
 MakeServer = Callable[..., Server]
@@ -120,6 +121,19 @@ def test_full_disk_holds_the_stream_up_and_nothing_else(make_server: MakeServer,
         until_all(server, file)
         assert_at_least_once(server, start, file)
         server.stop()
+
+
+@pytest.mark.soak
+def test_slow_disk_does_not_cost_the_lease(make_server: MakeServer, tmp_path: Path) -> None:
+    """A flush takes longer than a lease lasts; the event is sent once."""
+    file = tmp_path / "events.jsonl"
+    server = make_server("--event-stream", str(file), env=QUIET)
+    (worker,) = server.workers()
+    with strace(worker.pid, tmp_path / "strace.log", "-e", "trace=fsync", "-e", "inject=fsync:delay_enter=7s"):
+        server.create(ADMIN)
+        last = [(last_event(server),)]
+        until(lambda: look(server, "SELECT seq FROM event_cursors WHERE name = 'stream'") == last, "the cursor moves")
+    assert numbers(file) == [last[0][0]]
 
 
 def fill(file: Path) -> None:

@@ -104,7 +104,11 @@ class EventStream:
         events = await self._store.events_after(seq, BATCH)
         if not events:
             return seq
-        await asyncio.to_thread(self._sink.write, events)
+        writing = asyncio.ensure_future(asyncio.to_thread(self._sink.write, events))
+        while not (await asyncio.wait([writing], timeout=RENEW_SECONDS))[0]:
+            with suppress(Fault):  # a slow target must not cost the lease: the same events would be sent for ever
+                await self._store.lease_cursor(CURSOR, self._holder, LEASE_MILLIS)
+        await writing
         await self._store.move_cursor(CURSOR, self._holder, events[-1].seq)
         self.count(len(events))
         return events[-1].seq
