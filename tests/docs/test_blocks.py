@@ -47,6 +47,7 @@ RUN = [
     MOVE,
     SEVERAL,
     ROOT / "docs/how-to/clean-up-a-time-series.md",
+    ROOT / "docs/how-to/keep-time-series-short.md",
     ROOT / "docs/how-to/policies.md",
     ROOT / "docs/how-to/policy-file.md",
     ROOT / "docs/how-to/command-line.md",
@@ -62,7 +63,9 @@ RUN = [
     ROOT / "docs/how-to/run-it.md",
     ROOT / "docs/how-to/tls.md",
     ROOT / "docs/how-to/first-token.md",
+    ROOT / "docs/how-to/mail.md",
     ROOT / "docs/reference/operations.md",
+    ROOT / "docs/reference/retention.md",
 ]
 
 
