@@ -4,18 +4,20 @@ aspects, on the embedded index and on a real node.
 
 import json
 import re
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support.clients import datahub
+from tests.support.clients import client_env, datahub
 from tests.support.indexed import CANCEL, DAY, EmbeddedIndex, Index, Series, index_of, times
 from tests.support.nodes import SharedNodes
 from tests.support.server import ADMIN, Server
 from tests.support.store_file import change_store
 from tests.support.waiting import until
+from watchword.domain.indices import DATAHUB_GC_SERIES, DATAHUB_SERIES
 
 ALICE = "urn:li:corpuser:alice"
 KEPT_DAYS = 30
@@ -201,3 +203,21 @@ def test_datahub_gc_does_not_disturb_a_running_truncation(
     Collected(tmp_path / "after", server, truncate_indices=True).assert_whole()
     assert {one["state"] for one in all_over(server) if one["id"] != running} == {"DONE"}
     assert (first.rows(), second.rows()) == ({}, {})
+
+
+# Each key of an entity names the entity's aspects.
+OF_ENTITIES = """
+from datahub.metadata import schema_classes
+classes = [one for one in vars(schema_classes).values() if getattr(one, "ASPECT_NAME", None)]
+series = {one.ASPECT_NAME for one in classes if one.ASPECT_TYPE == "timeseries"}
+for one in classes:
+    for aspect in series.intersection(one.ASPECT_INFO.get("entityAspects", ())):
+        print(one.ASPECT_INFO["keyForEntity"] + "." + aspect)
+"""
+
+
+def test_every_time_series_of_datahub_is_known_by_default() -> None:
+    python = client_env("datahub") / "bin" / "python"
+    ran = subprocess.run([python, "-c", OF_ENTITIES], capture_output=True, text=True, check=True)
+    assert set(ran.stdout.split()) == set(DATAHUB_SERIES)
+    assert {f"{entity}.{aspect}".lower() for entity, aspect, _ in ASPECTS} == set(map(str.lower, DATAHUB_GC_SERIES))

@@ -473,7 +473,7 @@ def show_change(kind: str, name: str, before: "Json | None", after: "Json | None
     fields = dict.fromkeys([*(after or {}), *(before or {})]) if after is not None else {}
     for field in fields:
         old, new = (before or {}).get(field), (after or {}).get(field)
-        if before is None and new and field not in {"source", "set"}:
+        if before is None and new and field not in {"source", "set", "series"}:
             say(f"    {field}: {json_text(new)}")
         elif before is not None and old != new:
             say(f"    {field}: {json_text(old)} -> {json_text(new)}")

@@ -30,7 +30,7 @@ def test_file_of_rules_is_previewed_applied_shown_and_deleted(run: Run, done: Do
     file.write_text(FILE)
     preview = run("retention", "apply", str(file), "--dry-run")
     assert preview.returncode == 3
-    assert preview.stdout.splitlines()[:3] == ["+ chart.byFile", '    series: "chart.byFile"', '    keep: "P30D"']
+    assert preview.stdout.splitlines()[:3] == ["+ chart.byFile", '    keep: "P30D"', '    maxSize: "20GB"']
     assert preview.stdout.endswith("2 to create, 0 to update, 0 unchanged.\n")
     assert done("retention", "apply", str(file)).endswith("2 created, 0 updated, 0 unchanged.\n")
     changed = FILE.replace("keep: P30D", "keep: P31D").replace("    maxSize: 20GB\n", "")
