@@ -16,6 +16,7 @@ from tests.support.server import Server
 from tests.support.system import need_program
 from tests.support.waiting import SECONDS, until
 
+PAGE = ROOT / "docs/how-to/alerts.md"
 RULES = DEPLOY / "prometheus/alerts.yml"
 RULE_TESTS = Path(__file__).with_name("alerts.test.yml")
 DASHBOARD = json.loads((DEPLOY / "grafana/watchword.json").read_text())
@@ -54,8 +55,15 @@ def test_each_alert_fires_when_it_should_and_not_otherwise(promtool: str) -> Non
 
 
 def test_page_explains_every_alert() -> None:
-    page = (ROOT / "docs/how-to/alerts.md").read_text()
-    assert re.findall(r"^\| `(Watchword\w+)` \|", page, re.MULTILINE) == [rule["alert"] for rule in rules()]
+    assert re.findall(r"^\| `(Watchword\w+)` \|", PAGE.read_text(), re.MULTILINE) == [rule["alert"] for rule in rules()]
+
+
+def test_configuration_of_the_page_is_valid(promtool: str, tmp_path: Path) -> None:
+    (shown,) = re.findall(r"^```yaml\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    (named,) = yaml.safe_load(shown)["rule_files"]
+    file = tmp_path / "prometheus.yml"
+    file.write_text(shown.replace(named, str(RULES)))
+    run(promtool, "check", "config", str(file))
 
 
 def test_dashboard_is_complete_and_its_queries_are_valid(promtool: str, tmp_path: Path) -> None:
