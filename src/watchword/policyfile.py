@@ -1,4 +1,5 @@
-"""The policy file: policies, groups, service accounts and retention rules as YAML. Errors name line and key.
+"""The policy file: policies, groups, service accounts, retention rules and webhooks as YAML. Errors name line and
+key.
 
     set: team-a    # optional; `default` where it is absent
     policies:
@@ -18,6 +19,11 @@
     retention:
       - series: dataset.datasetUsageStatistics
         keep: P30D
+    webhooks:
+      - id: chat
+        name: Chat
+        url: https://chat.example.org/hooks/tokens
+        actions: [token.revoked]
 
 PyYAML composes the nodes, which know their lines. This module reads them strictly: an unknown or repeated key is an
 error, and a text must be a YAML string.
@@ -47,8 +53,9 @@ from watchword.domain.policies import (
     check_declared,
 )
 from watchword.domain.retention import FIELDS, RetentionRule, check_rules
+from watchword.domain.webhooks import DECLARED, Webhook, check_webhooks, declared_webhook
 
-_LISTS = {"policies", "groups", "accounts", "retention"}
+_LISTS = {"policies", "groups", "accounts", "retention", "webhooks"}
 MAX_BYTES = 1024 * 1024
 MAX_DEPTH = 20
 MAX_NODES = 100_000  # list entries; each alias counts as its target
@@ -111,6 +118,7 @@ def write_policy_file(
     groups: Iterable[DeclaredGroup] = (),
     accounts: Iterable[DeclaredAccount] = (),
     rules: Iterable[RetentionRule] = (),
+    webhooks: Iterable[Webhook] = (),
 ) -> str:
     """The file that declares these."""
     declared = [_written(policy) for policy in sorted(policies, key=lambda policy: policy.urn)]
@@ -118,6 +126,7 @@ def write_policy_file(
         "groups": [_written_entity(one) for one in groups],
         "accounts": [_written_entity(one) for one in accounts],
         "retention": [rule.written() for rule in rules],
+        "webhooks": [declared_webhook(one) for one in webhooks],
     }
     content = {"set": set_name, "policies": declared} | {name: found for name, found in others.items() if found}
     return _yaml(content)
@@ -154,10 +163,16 @@ class _Reader:
         groups = self._entries(keys, "groups", self._group)
         accounts = self._entries(keys, "accounts", self._account)
         rules = self._entries(keys, "retention", self._rule)
+        webhooks = self._entries(keys, "webhooks", self._webhook)
         try:
             declared = check_declared(policies, self._text(keys["set"], "set") if "set" in keys else DEFAULT_SET)
             entities = check_entities(groups, accounts, declared.set_name)
-            return replace(declared, entities=entities, rules=check_rules(rules))
+            return replace(
+                declared,
+                entities=entities,
+                rules=check_rules(rules),
+                webhooks=check_webhooks(webhooks, declared.set_name),
+            )
         except Fault as fault:
             self._reject_field(str(fault.details.get("field", "policies")), fault.message)
 
@@ -246,6 +261,15 @@ class _Reader:
     def _rule(self, node: yaml.Node, where: str) -> dict[str, Any]:
         keys = self._mapping(node, where, set(FIELDS), {"series", "keep"})
         return {name: self._plain(value) for name, value in keys.items()}
+
+    def _webhook(self, node: yaml.Node, where: str) -> dict[str, Any]:
+        keys = self._mapping(node, where, set(DECLARED), {"id", "name", "url"})
+        texts = {name: self._text(keys[name], f"{where}.{name}") for name in ("id", "name", "url")}
+        lists = {
+            name: [self._text(one, f"{where}.{name}") for one in self._sequence_at(keys, f"{where}.{name}")]
+            for name in ("actions", "actorUrns", "groupUrns")
+        }
+        return {**texts, **lists, "enabled": self._optional(keys, f"{where}.enabled", self._flag)}
 
     def _plain(self, node: yaml.Node) -> str | int | bool | None:
         """Text, a whole number or nothing. False stands for all else: no field of a rule allows it, and the domain's

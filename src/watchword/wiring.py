@@ -70,7 +70,7 @@ from watchword.service.retention_runs import RetentionPlanner, RetentionRuns, Re
 from watchword.service.sessions import Sessions
 from watchword.service.supervisor import LogProblem, Supervisor
 from watchword.service.tokens import TokenCounters, Tokens
-from watchword.service.webhooks import Webhooks
+from watchword.service.webhooks import Webhooks, sealed_secret, with_secrets
 from watchword.settings import Settings
 from watchword.signing import KeyRing, MasterKeyError, Sealer, check_master_key, load_master_key, make_master_key
 from watchword.stores.open import exists, import_lock, is_sealed, open_store, prepare
@@ -137,7 +137,8 @@ async def open_service(
         authority = Authority(store, identifier(salt, settings.datahub_salt), usage)
         tokens = Tokens(store, authority, keys, salt, settings.lifetimes, settings.max_live_tokens, clock, counters)
         logins = DeviceSettings(settings.device_clients, settings.login_days, settings.lifetimes)
-        policies = Policies(store, authority, settings.root_actor, new_id)
+        webhook_secret = partial(sealed_secret, sealer, os.urandom)
+        policies = Policies(store, authority, settings.root_actor, new_id, webhook_secret)
         yield CoreServices(
             store=store,
             keys=keys,
@@ -339,6 +340,8 @@ async def settle(settings: Settings) -> PolicyPlan:
         declared = read_policy_file(settings.policy_file)
     async with open_service(settings) as service:
         root = root_policy(settings.root_actor)
+        if declared is not None:
+            declared = with_secrets(declared, partial(sealed_secret, service.seal, os.urandom))
         return await service.store.apply_startup_policies(root, default_policies(), declared, settings.audited_values)
 
 
@@ -359,7 +362,7 @@ def serve(settings: Settings) -> None:
             with suppress(OSError):  # standard output may be closed
                 print(versions, flush=True)  # noqa: T201 - for the operator
         plan = asyncio.run(settle(settings))
-        applied = summary((*plan.all_changes, *plan.rule_changes))
+        applied = summary((*plan.all_changes, *plan.rule_changes, *plan.webhook_changes))
         notes = [] if settings.policy_file is None else [("policy file", f"{settings.policy_file}: {applied}")]
         built_schema()
         freeze_loaded()

@@ -12,6 +12,7 @@ from watchword.domain.declared_entities import DeclaredEntities, Entity
 from watchword.domain.names import POLICY_PREFIX
 from watchword.domain.policies import Policy, PolicyDeclaration, PolicySource, PolicyState, Privilege
 from watchword.domain.retention import Mode, RetentionRule
+from watchword.domain.webhooks import WebhookState
 from watchword.policyfile import PolicyFileError, read_policy_file, write_policy_file
 
 DAY = 86_400_000
@@ -82,6 +83,34 @@ def test_policy_file_defines_retention_rules(tmp_path: Path) -> None:
     assert (str(first.window), first.at_most, first.mode, first.hold) == ("22:00-06:00", 20.0, Mode.ENFORCE, None)
     assert every == RetentionRule("*", 90 * DAY, hold="tax audit")
     assert read(tmp_path, write_policy_file((), rules=declared.rules)).rules == declared.rules
+
+
+WEBHOOKS = """\
+set: team-a
+webhooks:
+  - id: chat
+    name: Chat
+    url: https://example.com/hooks
+    actions: [token.*, webhook.stopped]
+    groupUrns: [urn:li:corpGroup:ops]
+  - {id: quiet, name: Quiet, url: "https://example.com/", enabled: false}
+"""
+
+
+def test_policy_file_defines_webhooks(tmp_path: Path) -> None:
+    declared = read(tmp_path, WEBHOOKS)
+    chat, quiet = declared.webhooks
+    assert (chat.id, chat.filter.actions, chat.set_name) == ("chat", ("token.*", "webhook.stopped"), "team-a")
+    assert (chat.state, quiet.state) == (WebhookState.ENABLED, WebhookState.DISABLED)
+    assert read(tmp_path, write_policy_file((), "team-a", webhooks=declared.webhooks)).webhooks == declared.webhooks
+    for before, after, told in (
+        ("token.*", "tokn.*", r"line 6: webhooks\[0\].actions must be among"),
+        ("https://example.com/hooks", "https://me@example.com", r"line 5: webhooks\[0\].url must be an https URL"),
+        ("id: quiet", "id: chat", r"line 8: webhooks\[1\].id is declared twice"),
+        ("name: Chat", "secret: whsec_x", r"webhooks\[0\] has no key 'secret'"),
+    ):
+        with pytest.raises(PolicyFileError, match=told):
+            read(tmp_path, WEBHOOKS.replace(before, after))
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import ssl
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import standardwebhooks
 
+from tests.cli.in_process import watchword
 from tests.support.clients import run_node
 from tests.support.receivers import Message, Receiver, bomb, die, endless, hang, status
 from tests.support.server import ADMIN, GraphQLRefused, Server
@@ -25,6 +26,8 @@ ROTATE = """mutation ($id: String!, $overlap: String) {
   rotateWebhookSecret(id: $id, overlap: $overlap) { secret webhook { previousSecretUntil } } }"""
 TEST = "mutation ($id: String!) { testWebhook(id: $id) { succeeded status error answer } }"
 REPLAY = "mutation ($input: ReplayWebhookInput!) { replayWebhook(input: $input) { queued until } }"
+APPLY = """mutation ($input: ApplyPoliciesInput!) { applyPolicies(input: $input) {
+  unchanged undeclaredWebhooks webhooks { change id before after } } }"""
 GET = """query ($id: String!) {
   getWebhook(id: $id) { state stoppedBecause waiting failingSince nextAttemptAt actions } }"""
 DELIVERIES = """query ($input: ListWebhookDeliveriesInput!) { listWebhookDeliveries(input: $input) {
@@ -244,6 +247,49 @@ def test_bad_input_names_the_field(server: Server, fields: dict[str, Any], named
     with pytest.raises(GraphQLRefused) as refused:
         server.ask(CREATE, {"input": wanted}, actor=ADMIN)
     assert refused.value.errors[0]["extensions"]["field"] == named
+
+
+def test_policy_set_declares_webhooks(server: Server, receiver: Receiver, actor: str) -> None:
+    server.grant(actor, privileges=("MANAGE_POLICIES", "MANAGE_WEBHOOKS"))
+    declared = {"id": "declared", "name": "Declared", "url": receiver.url, "actions": ["token.created"]}
+    wanted = {"set": "hooks", "webhooks": [declared]}
+    for dry_run in (True, False):
+        with pytest.raises(GraphQLRefused) as refused:
+            server.ask(APPLY, {"input": wanted | {"dryRun": dry_run}}, actor=actor)
+        assert refused.value.errors[0]["extensions"]["privilege"] == "VIEW_AUDIT_LOG"
+    made = server.ask(APPLY, {"input": wanted}, actor=ADMIN)["applyPolicies"]["webhooks"]
+    assert made == [{"change": "CREATE", "id": "declared", "before": None, "after": declared | {"set": "hooks"}}]
+    secret = server.ask(ROTATE, {"id": "declared", "overlap": "PT0S"}, actor=ADMIN)["rotateWebhookSecret"]["secret"]
+    verified(secret, receiver.first("token.created", server.create(ADMIN)["metadata"]["id"]))
+    assert server.ask(APPLY, {"input": wanted}, actor=ADMIN)["applyPolicies"]["unchanged"] == 1
+    with pytest.raises(GraphQLRefused) as refused:
+        server.ask(UPDATE, {"id": "declared", "input": {"name": "Other"}}, actor=ADMIN)
+    assert refused.value.reason == "policy_declared_elsewhere"
+    off = wanted | {"webhooks": [declared | {"enabled": False}]}
+    (change,) = server.ask(APPLY, {"input": off}, actor=ADMIN)["applyPolicies"]["webhooks"]
+    assert (change["change"], change["after"]["enabled"]) == ("UPDATE", False)
+    assert get(server, "declared")["state"] == "DISABLED"
+    left = server.ask(APPLY, {"input": {"set": "hooks"}}, actor=ADMIN)["applyPolicies"]
+    assert left["undeclaredWebhooks"] == ["declared"]
+    (gone,) = server.ask(APPLY, {"input": {"set": "hooks", "prune": True}}, actor=ADMIN)["applyPolicies"]["webhooks"]
+    assert gone["change"] == "DELETE"
+
+
+def test_policy_file_is_applied_at_start_and_exported(
+    make_server: Callable[..., Server], tmp_path: Path, receiver: Receiver
+) -> None:
+    file = tmp_path / "policies.yaml"
+    file.write_text(f"webhooks:\n  - {{id: filed, name: Filed, url: '{receiver.url}', actions: [token.created]}}\n")
+    file.chmod(0o600)
+    env = {"WATCHWORD_WEBHOOK_ALLOWED_NETWORKS": "127.0.0.0/8", "WATCHWORD_POLICY_FILE": str(file)}
+    server = make_server(env=env)
+    assert "policy file" in server.out.read_text()
+    server.create(ADMIN)
+    receiver.first("token.created")
+    how = ("--url", server.url, "--as", ADMIN)
+    assert "id: filed" in watchword("policy", "export", *how).stdout
+    same = watchword("policy", "diff", str(file), *how)
+    assert (same.returncode, same.stdout) == (0, "0 to create, 0 to update, 0 to remove, 1 unchanged.\n")
 
 
 def test_update_changes_only_what_is_given(server: Server, receiver: Receiver) -> None:

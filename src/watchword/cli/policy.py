@@ -34,6 +34,7 @@ from watchword.domain.names import GROUP_PREFIX, POLICY_PREFIX
 from watchword.domain.policies import DEFAULT_SET, PolicyState, Privilege, granting, right_name, right_of
 from watchword.domain.retention import FIELDS as RULE_FIELDS
 from watchword.domain.retention import parse_rule
+from watchword.domain.webhooks import DECLARED, WebhookState, check_webhooks, declared_webhook
 from watchword.files import write_text
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
         RetentionRuleInfo,
         ServiceAccountInfo,
         UserInfo,
+        WebhookInfo,
     )
     from watchword.client import records as client_records
     from watchword.client.records import Json
@@ -333,10 +335,10 @@ _prune = click.option("--prune", is_flag=True, help="Also remove what the set ha
 def apply(client: "Client", file: Path, prune: bool, dry_run: bool, yes: bool, as_json: bool) -> None:
     """Create and update what FILE declares, in one transaction; - is standard input.
 
-    FILE declares one set of policies, groups, service accounts and retention rules (`set: NAME`, by default the set
-    default). Those of other sets, and those made with `policy create` or the API, stay. Policies, groups and rules of
-    the set that FILE does not declare are removed only with --prune, and at a terminal you are asked first. Accounts
-    are never removed.
+    FILE declares one set of policies, groups, service accounts, retention rules and webhooks (`set: NAME`, by default
+    the set default). Those of other sets, and those made with `policy create` or the API, stay. What the set has and
+    FILE does not declare is removed only with --prune, and at a terminal you are asked first. Accounts are never
+    removed.
 
     Example: watchword policy apply policies.yaml --dry-run
     """
@@ -395,8 +397,9 @@ def _reader(client: "Client", file: Path) -> "Callable[..., AppliedPolicies]":
     ]
     groups, accounts = _declared_entities(declared.entities or NO_ENTITIES)
     rules = [rule.written() for rule in declared.rules]
+    webhooks = [declared_webhook(one) for one in declared.webhooks]
     declare = partial(client.apply_policies, policies, groups=groups, accounts=accounts, retention=rules)
-    return partial(declare, set=declared.set_name)
+    return partial(declare, webhooks=webhooks, set=declared.set_name)
 
 
 def _declared_entities(
@@ -429,8 +432,8 @@ def _declared_entities(
 
 def _show_drift(plan: "AppliedPolicies", *, as_json: bool) -> None:
     _show_applied(plan, "{} to create, {} to update, {} to remove, {} unchanged.", as_json=as_json)
-    undeclared = plan.undeclared or plan.undeclared_entities or plan.undeclared_retention
-    if plan.changes or plan.entities or plan.retention or undeclared:
+    undeclared = (plan.undeclared, plan.undeclared_entities, plan.undeclared_retention, plan.undeclared_webhooks)
+    if any((plan.changes, plan.entities, plan.retention, plan.webhooks, *undeclared)):
         raise click.exceptions.Exit(DRIFT)
 
 
@@ -447,8 +450,10 @@ def _show_applied(applied: "AppliedPolicies", words: str, *, as_json: bool) -> N
         show_change(change.change, change.urn, _fields(change.before), _fields(change.after))
     for rule in applied.retention:
         show_change(rule.change, _rule_name(rule.series), rule.before, rule.after)
-    rules = map(_rule_name, applied.undeclared_retention)
-    for urn in (*applied.undeclared_entities, *(policy.urn for policy in applied.undeclared), *rules):
+    for webhook in applied.webhooks:
+        show_change(webhook.change, _webhook_name(webhook.id), webhook.before, webhook.after)
+    others = (*map(_rule_name, applied.undeclared_retention), *map(_webhook_name, applied.undeclared_webhooks))
+    for urn in (*applied.undeclared_entities, *(policy.urn for policy in applied.undeclared), *others):
         say(f"! {urn}")
         takes = "takes it out of" if is_account(urn) else "removes it from"
         say(f"    The file does not declare it. --prune {takes} the set {applied.set}.")
@@ -460,11 +465,16 @@ def _changed(applied: "AppliedPolicies") -> list[tuple[str, str]]:
     """The kind of each change, and the urn or name of what changes."""
     changes = [(one.change, one.urn) for one in applied.changes]
     changes += [(one.change, one.urn) for one in applied.entities]
-    return changes + [(one.change, _rule_name(one.series)) for one in applied.retention]
+    changes += [(one.change, _rule_name(one.series)) for one in applied.retention]
+    return changes + [(one.change, _webhook_name(one.id)) for one in applied.webhooks]
 
 
 def _rule_name(series: str) -> str:
     return f"retention {series}"
+
+
+def _webhook_name(webhook_id: str) -> str:
+    return f"webhook {webhook_id}"
 
 
 def show_change(kind: str, name: str, before: "Json | None", after: "Json | None") -> None:
@@ -493,8 +503,8 @@ def _fields(policy: "PolicyInfo | None") -> dict[str, object] | None:
 @click.option("--set", "set_name", metavar="NAME", help="Only the policies of this set.")
 @with_client
 def export(client: "Client", file: Path | None, set_name: str | None) -> None:
-    """Write policies, groups, service accounts and retention rules as a file for `policy apply`, to FILE or standard
-    output.
+    """Write policies, groups, service accounts, retention rules and webhooks as a file for `policy apply`, to FILE or
+    standard output.
 
     Without --set, exports the set default and what no file declares, as the set default.
 
@@ -504,8 +514,8 @@ def export(client: "Client", file: Path | None, set_name: str | None) -> None:
 
     editable = [found for found in client.policies() if found.editable]
     groups, accounts = list(client.groups()), _readable_accounts(client)
-    rules = _readable_rules(client)
-    found_sets = {one.set for found in (editable, groups, accounts, rules) for one in found}
+    rules, webhooks = _readable_rules(client), _readable_webhooks(client)
+    found_sets = {one.set for found in (editable, groups, accounts, rules, webhooks) for one in found}
     sets = {name for name in found_sets if name is not None}
     if set_name is not None and set_name not in sets:
         raise OperatorError(f"There is no policy set {set_name!r}. Sets here: {', '.join(sorted(sets)) or 'none'}.")
@@ -516,6 +526,7 @@ def export(client: "Client", file: Path | None, set_name: str | None) -> None:
         [_exported_group(client, found) for found in groups if found.set in wanted],
         [_exported_account(found) for found in accounts if found.set in wanted],
         [parse_rule(declared_fields(found)) for found in rules if found.set in wanted],
+        check_webhooks([_exported_webhook(found) for found in webhooks if found.set in wanted], DEFAULT_SET),
     )
     if set_name is None and (others := ", ".join(sorted(sets - wanted))):
         warn(f"Left out policy sets: {others}. Export each with --set NAME.")
@@ -539,6 +550,20 @@ def _readable_rules(client: "Client") -> "tuple[RetentionRuleInfo, ...]":
     except Unauthorized:
         warn("Left out retention rules: to read them needs Truncate time series index.")
         return ()
+
+
+def _readable_webhooks(client: "Client") -> "list[WebhookInfo]":
+    try:
+        return list(client.webhooks())
+    except Unauthorized:
+        warn("Left out webhooks: to read them needs Manage Webhooks and View Audit Log.")
+        return []
+
+
+def _exported_webhook(webhook: "WebhookInfo") -> dict[str, Any]:
+    shown = json_value(webhook)
+    enabled = webhook.state != WebhookState.DISABLED.value or webhook.stopped_because is not None
+    return {name: shown[name] for name in DECLARED if name != "enabled"} | {"enabled": enabled}
 
 
 def declared_fields(rule: "RetentionRuleInfo") -> dict[str, Any]:

@@ -98,6 +98,7 @@ __all__ = [
     "WatchwordError",
     "WebhookAttempt",
     "WebhookDelivery",
+    "WebhookDiff",
     "WebhookInfo",
     "WebhookReplay",
     "Where",

@@ -603,17 +603,19 @@ class Api:
         groups: Iterable[DeclaredGroup] = (),
         accounts: Iterable[DeclaredAccount] = (),
         retention: Iterable[Json] = (),
+        webhooks: Iterable[Json] = (),
         set: str = "default",  # noqa: A002 - the schema's word
         prune: bool = False,
         dry_run: bool = False,
     ) -> ApiRequest[AppliedPolicies]:
-        """Create or update the policies, groups, service accounts and retention rules of a set in one transaction; the
-        rules as `set_retention_rule` takes them. `prune` deletes the policies, groups and rules of the set that are not
-        declared. A dry run changes nothing and returns what would change.
+        """Create or update the policies, groups, service accounts, retention rules and webhooks of a set in one
+        transaction; the rules as `set_retention_rule` takes them, the webhooks as a policy file has them. `prune`
+        deletes what the set has and is not declared, but no accounts. A dry run changes nothing and returns what would
+        change.
         """
         policies = [_declared_input(policy) for policy in declared]
         others = {"groups": [asdict(one) for one in groups], "accounts": [asdict(one) for one in accounts]}
-        others |= {"retention": [_rule_input(one) for one in retention]}
+        others |= {"retention": [_rule_input(one) for one in retention], "webhooks": [dict(one) for one in webhooks]}
         wanted = {"policies": policies, **others, "set": set, "prune": prune, "dryRun": dry_run}
         variables = {"input: ApplyPoliciesInput!": wanted}
         return ask("applyPolicies", AppliedPolicies, variables, mutation=True, changes=not dry_run)

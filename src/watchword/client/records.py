@@ -254,10 +254,20 @@ class RetentionRuleDiff(Record):
     after: Json | None
 
 
+class WebhookDiff(Record):
+    """A change of a webhook: what a policy file declares of it, before and after."""
+
+    change: str
+    id: str
+    before: Json | None
+    after: Json | None
+
+
 class AppliedPolicies(Record):
-    """What `apply_policies` changed: policies, groups and accounts (`entities`), and retention rules. `undeclared` has
-    the policies of the set that were not declared and were kept, because `prune` was not set; `undeclared_entities` has
-    the urns of groups and accounts, `undeclared_retention` the series of rules.
+    """What `apply_policies` changed: policies, groups and accounts (`entities`), retention rules and webhooks.
+    `undeclared` has the policies of the set that were not declared and were kept, because `prune` was not set;
+    `undeclared_entities` has the urns of groups and accounts, `undeclared_retention` the series of rules,
+    `undeclared_webhooks` the ids of webhooks.
     """
 
     set: str
@@ -265,10 +275,12 @@ class AppliedPolicies(Record):
     changes: tuple[PolicyDiff, ...]
     entities: tuple[EntityDiff, ...]
     retention: tuple[RetentionRuleDiff, ...]
+    webhooks: tuple[WebhookDiff, ...]
     unchanged: int
     undeclared: tuple[PolicyInfo, ...]
     undeclared_entities: tuple[str, ...]
     undeclared_retention: tuple[str, ...]
+    undeclared_webhooks: tuple[str, ...]
 
 
 class GroupInfo(Record):

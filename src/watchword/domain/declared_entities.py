@@ -22,6 +22,7 @@ from watchword.domain.policies import (
     reconcile,
 )
 from watchword.domain.retention import StoredRule, plan_rules
+from watchword.domain.webhooks import Webhook, plan_webhooks
 
 
 class DeclaredGroup(NamedTuple):
@@ -131,20 +132,23 @@ def plan_declaration(
     policies: Iterable[Policy],
     entities: Iterable[Entity],
     rules: Iterable[StoredRule],
+    webhooks: Iterable[Webhook],
     declared: PolicyDeclaration,
     *,
     prune: bool,
 ) -> PolicyPlan:
-    """The plan that turns the current policies, groups, accounts and retention rules into the declared ones. `entities`
-    are those that are declared and those of the set.
+    """The plan that turns the current policies, groups, accounts, retention rules and webhooks into the declared ones.
+    `entities` are those that are declared and those of the set.
     """
     plan = reconcile(policies, declared, prune=prune)
     changes, undeclared = _reconcile_entities(entities, declared, prune=prune)
     ruled = plan_rules(rules, declared.rules, declared.set_name, prune=prune)
+    hooked = plan_webhooks(webhooks, declared.webhooks, declared.set_name, prune=prune)
     return replace(
         plan,
         entities=EntityPlan(changes, undeclared) if changes or undeclared else None,
         rules=ruled if ruled.changes or ruled.undeclared else None,
+        webhooks=hooked if hooked.changes or hooked.undeclared else None,
     )
 
 

@@ -38,6 +38,7 @@ from watchword.domain.scopes import (
 if TYPE_CHECKING:
     from watchword.domain.declared_entities import DeclaredEntities, EntityChange, EntityPlan
     from watchword.domain.retention import RetentionRule, RuleChange, RulePlan
+    from watchword.domain.webhooks import Webhook, WebhookChange, WebhookPlan
 
 ROOT_POLICY = POLICY_PREFIX + "root"
 MAX_ENTRIES = 1_000
@@ -384,12 +385,13 @@ class PolicyChange:
 
 @dataclass(frozen=True, slots=True)
 class PolicyDeclaration:
-    """All policies of one set, and its groups, accounts and retention rules."""
+    """All policies of one set, and its groups, accounts, retention rules and webhooks."""
 
     policies: tuple[Policy, ...]
     set_name: str = DEFAULT_SET
     entities: "DeclaredEntities | None" = None
     rules: "tuple[RetentionRule, ...]" = ()
+    webhooks: "tuple[Webhook, ...]" = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -400,15 +402,20 @@ class PolicyPlan:
     undeclared: tuple[Policy, ...] = ()
     entities: "EntityPlan | None" = None
     rules: "RulePlan | None" = None
+    webhooks: "WebhookPlan | None" = None
 
     @property
     def all_changes(self) -> "tuple[PolicyChange | EntityChange, ...]":
-        """Of all that has a urn: all but the retention rules."""
+        """Of all that has a urn: all but the retention rules and webhooks."""
         return (*self.changes, *(() if self.entities is None else self.entities.changes))
 
     @property
     def rule_changes(self) -> "tuple[RuleChange, ...]":
         return () if self.rules is None else self.rules.changes
+
+    @property
+    def webhook_changes(self) -> "tuple[WebhookChange, ...]":
+        return () if self.webhooks is None else self.webhooks.changes
 
 
 def check_declared(policies: Sequence[Policy], set_name: str = DEFAULT_SET) -> PolicyDeclaration:
@@ -464,7 +471,7 @@ def declared_elsewhere(urn: str, other: str | None, set_name: str) -> Fault:
     )
 
 
-def summary(changes: "Iterable[PolicyChange | EntityChange | RuleChange]") -> str:
+def summary(changes: "Iterable[PolicyChange | EntityChange | RuleChange | WebhookChange]") -> str:
     """For example: 2 created, 1 removed."""
     kinds = [change.kind for change in changes]
     words = {ChangeKind.CREATE: "created", ChangeKind.UPDATE: "updated", ChangeKind.DELETE: "removed"}

@@ -9,7 +9,7 @@ is sent until somebody replays it. A receiver that answers 410 disables its subs
 import ipaddress
 import re
 from base64 import b64encode
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import Enum
@@ -24,6 +24,7 @@ from watchword.domain.events import Action, KeptEvent
 from watchword.domain.lifetimes import DAY, parse_iso
 from watchword.domain.names import check_actor, check_group, check_name, check_text
 from watchword.domain.networks import Address, Network
+from watchword.domain.policies import ChangeKind, declared_elsewhere
 from watchword.domain.secret import Secret
 
 CURSOR = "webhooks"
@@ -314,6 +315,87 @@ def check_overlap(text: str | None) -> int:
     if overlap > LONGEST_OVERLAP:
         raise invalid("overlap", f"overlap must be from PT0S to P{LONGEST_OVERLAP // DAY}D.")
     return overlap
+
+
+# Policy files. A file declares no secret: one is made with the webhook, and `webhook rotate` shows the next.
+
+DECLARED = ("id", "name", "url", "actions", "actorUrns", "groupUrns", "enabled")
+
+
+@dataclass(frozen=True, slots=True)
+class WebhookChange:
+    kind: ChangeKind
+    id: str
+    before: Webhook | None
+    after: Webhook | None
+
+
+@dataclass(frozen=True, slots=True)
+class WebhookPlan:
+    """The changes to make, and the webhooks of the set that are no longer declared and stay."""
+
+    changes: tuple[WebhookChange, ...] = ()
+    undeclared: tuple[Webhook, ...] = ()
+
+
+def check_webhooks(given: Sequence[Mapping[str, Any]], set_name: str) -> tuple[Webhook, ...]:
+    """Webhooks that a set declares, without secrets. Their addresses are judged with each attempt."""
+    made: dict[str, Webhook] = {}
+    for index, one in enumerate(given):
+        where = f"webhooks[{index}]"
+        try:
+            webhook = _declared(one, set_name)
+        except Fault as fault:
+            raise invalid(f"{where}.{fault.details['field']}", f"{where}.{fault.message}") from None
+        if webhook.id in made:
+            raise invalid(f"{where}.id", f"{where}.id is declared twice; ids must be unique.")
+        made[webhook.id] = webhook
+    if len(made) > MAX_WEBHOOKS:
+        raise invalid("webhooks", f"webhooks may have at most {MAX_WEBHOOKS} entries.")
+    return tuple(made.values())
+
+
+def _declared(given: Mapping[str, Any], set_name: str) -> Webhook:
+    id_, name = check_webhook_id(given.get("id") or ""), check_webhook_name(given["name"])
+    parse_url(given["url"])
+    filter_ = check_filter(*(given.get(word) or () for word in ("actions", "actorUrns", "groupUrns")))
+    state = WebhookState.DISABLED if given.get("enabled") is False else WebhookState.ENABLED
+    return Webhook(id_, name, given["url"], filter_, state, b"", 0, "", set_name=set_name)
+
+
+def is_wanted(webhook: Webhook) -> bool:
+    """Whether somebody wants it to send; a receiver may have stopped or disabled it."""
+    return webhook.state is not WebhookState.DISABLED or webhook.stopped_because is not None
+
+
+def declared_webhook(webhook: Webhook) -> dict[str, Any]:
+    """As a policy file declares it."""
+    lists = {"actions": webhook.filter.actions, "actorUrns": webhook.filter.actors, "groupUrns": webhook.filter.groups}
+    written: dict[str, Any] = {"id": webhook.id, "name": webhook.name, "url": webhook.url}
+    written |= {name: list(words) for name, words in lists.items() if words}
+    return written if is_wanted(webhook) else written | {"enabled": False}
+
+
+def plan_webhooks(
+    current: Iterable[Webhook], declared: Sequence[Webhook], set_name: str, *, prune: bool
+) -> WebhookPlan:
+    """What turns the current webhooks into those that a set declares. One made by the API joins the set; one of another
+    set is a conflict.
+    """
+    kept = {one.id: one for one in current}
+    changes: list[WebhookChange] = []
+    for webhook in declared:
+        before = kept.pop(webhook.id, None)
+        if before is None:
+            changes.append(WebhookChange(ChangeKind.CREATE, webhook.id, None, webhook))
+        elif before.set_name not in (None, set_name):
+            raise declared_elsewhere(f"The webhook {webhook.id}", before.set_name, set_name)
+        elif (declared_webhook(before), before.set_name) != (declared_webhook(webhook), set_name):
+            changes.append(WebhookChange(ChangeKind.UPDATE, webhook.id, before, webhook))
+    left = tuple(one for one in kept.values() if one.set_name == set_name)
+    if not prune:
+        return WebhookPlan(tuple(changes), left)
+    return WebhookPlan((*changes, *(WebhookChange(ChangeKind.DELETE, one.id, one, None) for one in left)))
 
 
 class Target(NamedTuple):

@@ -32,18 +32,28 @@ from watchword.domain.policies import (
 from watchword.domain.policy_filters import PolicyFilter
 from watchword.domain.ports import Group, Store
 from watchword.domain.shown_actors import NOTHING_STORED, ShownActor
+from watchword.domain.webhooks import MAX_WEBHOOKS
 from watchword.service.authority import Authority, not_accepted
+from watchword.service.webhooks import with_secrets
 
 MANAGE = Privilege.MANAGE_POLICIES
 SEE_ACTORS = (MANAGE, Privilege.MANAGE_ACCESS_TOKENS)
 
 
 class Policies:
-    def __init__(self, store: Store, authority: Authority, root_actor: str, new_id: Callable[[], str]) -> None:
+    def __init__(
+        self,
+        store: Store,
+        authority: Authority,
+        root_actor: str,
+        new_id: Callable[[], str],
+        webhook_secret: Callable[[str], bytes],
+    ) -> None:
         self._store = store
         self._authority = authority
         self._root_actor = root_actor
         self._new_id = new_id
+        self._webhook_secret = webhook_secret
 
     def authorize(self, caller: Caller) -> Awaitable[Grant]:
         return self._authority.authorize(caller, MANAGE)
@@ -84,8 +94,9 @@ class Policies:
         await self._authority.write(grant, lambda grant: self._store.delete_policy(grant.precondition, urn))
 
     async def apply(self, grant: Grant, declared: PolicyDeclaration, *, prune: bool, dry_run: bool) -> PolicyPlan:
-        """Make a set of policies, groups, accounts and retention rules match a declaration; with `dry_run`, only return
-        the changes. To declare accounts needs Manage Service Accounts too, to change rules Truncate time series index.
+        """Make a set of policies, groups, accounts, retention rules and webhooks match a declaration; with `dry_run`,
+        only return the changes. To declare accounts needs Manage Service Accounts too, to change rules Truncate time
+        series index, to change webhooks what `Webhooks` needs.
         """
         grant.expect(MANAGE)
         accounts = () if declared.entities is None else declared.entities.accounts
@@ -97,13 +108,21 @@ class Policies:
         async def write(grant: Grant) -> PolicyPlan:
             if accounts:
                 grant.require(Privilege.MANAGE_SERVICE_ACCOUNTS)
+            if declared.webhooks:
+                _require_webhooks(grant)
             if not dry_run:
                 return await self._store.apply_policies(
-                    grant.precondition, declared, prune=prune, require=grant.require
+                    grant.precondition,
+                    with_secrets(declared, self._webhook_secret),
+                    prune=prune,
+                    require=grant.require,
                 )
             policies, entities = await self._store.policies(), await self._store.entities(declared)
             rules = (await self._store.retention()).rules
-            plan = plan_declaration(policies.policies, entities, rules, declared, prune=prune)
+            webhooks = (await self._store.webhooks(0, MAX_WEBHOOKS)).rows
+            plan = plan_declaration(policies.policies, entities, rules, webhooks, declared, prune=prune)
+            if plan.webhook_changes:
+                _require_webhooks(grant)
             if plan.rule_changes:
                 grant.require(Privilege.TRUNCATE_TIMESERIES_INDEX_PRIVILEGE)
             return plan
@@ -256,3 +275,8 @@ def _may_see(grant: Grant) -> bool:
 def _visible(grant: Grant, group: Group) -> Group:
     """Members of a group see neither how many they are nor which policy set declares it."""
     return group if grant.may(MANAGE) else replace(group, members=None, set_name=None)
+
+
+def _require_webhooks(grant: Grant) -> None:
+    grant.require(Privilege.MANAGE_WEBHOOKS)
+    grant.require(Privilege.VIEW_AUDIT_LOG)

@@ -2,13 +2,13 @@
 
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from watchword.domain.actors import Caller, Grant
 from watchword.domain.errors import invalid
 from watchword.domain.events import Cursor
-from watchword.domain.policies import Privilege
+from watchword.domain.policies import PolicyDeclaration, Privilege
 from watchword.domain.ports import Clock, MessageClient, Seal, WebhookStore
 from watchword.domain.secret import Secret
 from watchword.domain.webhooks import (
@@ -160,8 +160,8 @@ class Webhooks:
         return await self._authority.write(grant, lambda grant: action(_checked(grant)))
 
     def _new_secret(self, webhook_id: str) -> tuple[Secret[str], bytes]:
-        secret = Secret(self._randomness(SECRET_BYTES))
-        return secret_text(secret), self._seal.seal(secret, _label(webhook_id))
+        sealed = sealed_secret(self._seal, self._randomness, webhook_id)
+        return secret_text(self._seal.open(sealed, _label(webhook_id))), sealed
 
 
 _FILTER = ("actions", "actorUrns", "groupUrns")
@@ -175,6 +175,18 @@ def _checked(grant: Grant) -> Grant:
     grant.expect(Privilege.MANAGE_WEBHOOKS)
     grant.require(Privilege.VIEW_AUDIT_LOG)
     return grant
+
+
+def sealed_secret(seal: Seal, randomness: Callable[[int], bytes], webhook_id: str) -> bytes:
+    """A new one."""
+    return seal.seal(Secret(randomness(SECRET_BYTES)), _label(webhook_id))
+
+
+def with_secrets(declared: PolicyDeclaration, new_secret: Callable[[str], bytes]) -> PolicyDeclaration:
+    """Each declared webhook with a secret, for those that are new."""
+    return replace(
+        declared, webhooks=tuple(replace(one, sealed_secret=new_secret(one.id)) for one in declared.webhooks)
+    )
 
 
 def open_secrets(seal: Seal, webhook: Webhook, now: int) -> list[Secret[bytes]]:

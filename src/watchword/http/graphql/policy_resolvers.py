@@ -43,9 +43,11 @@ from watchword.domain.policies import (
 )
 from watchword.domain.policy_filters import parse_policy_filter
 from watchword.domain.retention import check_rules
+from watchword.domain.webhooks import check_webhooks
 from watchword.http.graphql.context import Info, Json, page_of, query_of, record_json
 from watchword.http.graphql.directory_resolvers import Shown, group_json, users_json
 from watchword.http.graphql.retention_resolvers import rule_change_json
+from watchword.http.graphql.webhook_resolvers import webhook_change_json
 
 
 async def get_granted_privileges(_: Any, info: Info, input: Json) -> Json:
@@ -120,10 +122,12 @@ async def apply_policies(_: Any, info: Info, input: Json) -> Json:
         "changes": [_change_json(change, shown) for change in plan.changes],
         "entities": [_entity_change_json(change) for change in entities.changes],
         "retention": [rule_change_json(change) for change in plan.rule_changes],
+        "webhooks": [webhook_change_json(change) for change in plan.webhook_changes],
         "unchanged": _unchanged(declared, plan),
         "undeclared": [policy_json(policy, shown) for policy in plan.undeclared],
         "undeclaredEntities": [entity.urn for entity in entities.undeclared],
         "undeclaredRetention": [] if plan.rules is None else [one.rule.series for one in plan.rules.undeclared],
+        "undeclaredWebhooks": [] if plan.webhooks is None else [one.id for one in plan.webhooks.undeclared],
     }
 
 
@@ -213,7 +217,8 @@ def _declared(input: Json) -> PolicyDeclaration:
         for one in input.get("accounts") or ()
     ]
     entities, rules = check_entities(groups, accounts, declared.set_name), check_rules(input.get("retention") or ())
-    return replace(declared, entities=entities, rules=rules)
+    webhooks = check_webhooks(input.get("webhooks") or (), declared.set_name)
+    return replace(declared, entities=entities, rules=rules, webhooks=webhooks)
 
 
 def _optional_set(words: list[str] | None) -> frozenset[str] | None:
@@ -225,7 +230,8 @@ def _unchanged(declared: PolicyDeclaration, plan: PolicyPlan) -> int:
     wanted = {policy.urn for policy in declared.policies}
     wanted |= {entity.urn for entity in (*entities.groups, *entities.accounts)}
     rules = {rule.key for rule in declared.rules} - {change.key for change in plan.rule_changes}
-    return len(wanted - {change.urn for change in plan.all_changes}) + len(rules)
+    webhooks = {webhook.id for webhook in declared.webhooks} - {change.id for change in plan.webhook_changes}
+    return len(wanted - {change.urn for change in plan.all_changes}) + len(rules) + len(webhooks)
 
 
 def _policy(urn: str, input: Json, where: str = "") -> Policy:

@@ -5,7 +5,7 @@ from typing import Any
 from watchword.domain.actors import Grant
 from watchword.domain.filters import check_page_size
 from watchword.domain.secret import Secret
-from watchword.domain.webhooks import Attempt, Delivery, Webhook
+from watchword.domain.webhooks import Attempt, Delivery, Webhook, WebhookChange, declared_webhook
 from watchword.http.graphql.context import Info, Json, page_of, record_json
 from watchword.service.webhooks import Webhooks
 
@@ -88,6 +88,13 @@ def _webhook_json(webhook: Webhook) -> Json:
         nextAttemptAt=webhook.due_at or None,
         previousSecretUntil=webhook.previous_until,
     )
+
+
+def webhook_change_json(change: WebhookChange) -> Json:
+    before, after = (
+        None if one is None else declared_webhook(one) | {"set": one.set_name} for one in (change.before, change.after)
+    )
+    return {"change": change.kind.value, "id": change.id, "before": before, "after": after}
 
 
 def _new_json(webhook: Webhook, secret: Secret[str]) -> Json:

@@ -56,6 +56,7 @@ from watchword.stores.sql.transaction import (
     transaction,
     write_events,
 )
+from watchword.stores.sql.webhooks import WEBHOOKS, apply_webhooks, find_webhooks
 
 MAX_ACCOUNTS = 1_000
 
@@ -89,12 +90,12 @@ async def _change(
     tx: Transaction, precondition: WritePrecondition, declared: PolicyDeclaration | None = None
 ) -> AsyncIterator[list[Event]]:
     """Changes by one transaction at a time. If the block adds events, the policy version advances with them. Declared
-    accounts and the retention rules are locked too.
+    accounts, the retention rules and the webhooks are locked too.
     """
     entities = None if declared is None else declared.entities
     locks = [] if entities is None else [actor_lock(account.urn) for account in entities.accounts]
     if declared is not None:
-        locks.append(RETENTION)
+        locks += [RETENTION, WEBHOOKS]
     now = await check_precondition(tx, precondition, exclusive=[POLICIES, *locks])
     events: list[Event] = []
     yield events
@@ -463,7 +464,7 @@ async def _all(tx: Transaction) -> tuple[Policy, ...]:
 
 
 async def _plan(tx: Transaction, declared: PolicyDeclaration, *, prune: bool) -> PolicyPlan:
-    found = await _all(tx), await find_entities(tx, declared), await find_rules(tx)
+    found = await _all(tx), await find_entities(tx, declared), await find_rules(tx), await find_webhooks(tx)
     return plan_declaration(*found, declared, prune=prune)
 
 
@@ -471,10 +472,11 @@ async def _apply(tx: Transaction, plan: PolicyPlan, precondition: WritePrecondit
     changes = plan.changes
     entities = [] if plan.entities is None else await apply_entities(tx, precondition.actor, plan.entities.changes)
     rules = await apply_rules(tx, precondition, plan.rule_changes, require, await tx.now())
+    webhooks = await apply_webhooks(tx, precondition, plan.webhook_changes, require, await tx.now())
     await tx.executemany(_PUT, [_policy_values(change.after) for change in changes if change.after is not None])
     deleted = [change.urn for change in changes if change.kind is ChangeKind.DELETE]
     await tx.execute(f"DELETE FROM policies WHERE urn {tx.dialect.any_of('$1')}", deleted)
-    return [*entities, *rules] + [
+    return [*entities, *rules, *webhooks] + [
         Event(_ACTIONS[change.kind], change.urn, {} if change.after is None else _policy_detail(change.after))
         for change in changes
     ]

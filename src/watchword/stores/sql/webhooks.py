@@ -4,7 +4,7 @@ Every change of a subscription, and every batch of events that is queued, holds 
 is created gets each later event once.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,6 +13,7 @@ import orjson
 from watchword.domain.actors import WritePrecondition, system_precondition
 from watchword.domain.errors import Fault, Reason
 from watchword.domain.events import Action, Cursor, CursorLost, Event, KeptEvent
+from watchword.domain.policies import Privilege, Require
 from watchword.domain.webhooks import (
     CURSOR,
     MAX_ATTEMPTS_KEPT,
@@ -29,9 +30,11 @@ from watchword.domain.webhooks import (
     StopReason,
     TokenName,
     Webhook,
+    WebhookChange,
     WebhookPage,
     WebhookState,
     after_attempt,
+    is_wanted,
     message_id,
     no_webhook,
     payload,
@@ -311,6 +314,36 @@ class SqlWebhooks(SqlPart):
             if pruned < most:
                 pruned += await tx.execute(_PRUNE_MANY, webhook_id, most - pruned)
         return pruned
+
+
+async def find_webhooks(tx: Transaction) -> tuple[Webhook, ...]:
+    return tuple(_webhook(row) for row in await tx.fetch(f"{_SELECT} ORDER BY id"))
+
+
+async def apply_webhooks(
+    tx: Transaction, precondition: WritePrecondition, changes: Iterable[WebhookChange], require: Require, now: int
+) -> list[Event]:
+    """What a policy set declares. The caller has the lock WEBHOOKS and writes the events."""
+    events: list[Event] = []
+    for change in changes:
+        require(Privilege.MANAGE_WEBHOOKS)
+        require(Privilege.VIEW_AUDIT_LOG)
+        if (wanted := change.after) is None:
+            await remove(tx, change.id)
+            events.append(Event(Action.WEBHOOK_DELETED, change.id))
+        elif change.before is None:
+            made = await put_new(tx, replace(wanted, created_at=now, created_by=precondition.actor))
+            events.append(_event(Action.WEBHOOK_CREATED, made))
+        else:
+            before = await _locked(tx, change.id)
+            changed = replace(before, name=wanted.name, url=wanted.url, filter=wanted.filter, set_name=wanted.set_name)
+            enabled = None if is_wanted(before) == is_wanted(wanted) else is_wanted(wanted)
+            changed = await switched(tx, changed, enabled=enabled)
+            await save(tx, changed)
+            events.append(_event(Action.WEBHOOK_UPDATED, changed))
+    if events and await tx.fetchval("SELECT count(*) FROM webhooks") > MAX_WEBHOOKS:
+        raise too_many_webhooks()
+    return events
 
 
 async def put_new(tx: Transaction, webhook: Webhook) -> Webhook:
