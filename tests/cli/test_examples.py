@@ -36,7 +36,11 @@ EXAMPLES = [
 ]
 TRIED = [line for line in EXAMPLES if line not in ELSEWHERE]
 NOUNS = sorted({match[1] for line in TRIED if (match := re.search(r"watchword ([a-z]+)", line))})
+# Another example deletes the rule.
+RULE = "echo 'retention: [{series: dataset.datasetProfile, keep: P30D}]' | watchword retention apply -"
 BEFORE = {
+    "watchword retention plan": RULE,
+    "watchword retention run": RULE,
     "watchword group create": "watchword group delete ops --yes",
     "watchword group add": "watchword group create ops --name Operations",
     "watchword logout": "watchword login --profile leaving --url https://tokens.example.org < leaving.token",
