@@ -41,6 +41,7 @@ RUN = [
     GRAPHQL,
     ROOT / "docs/how-to/audit.md",
     SIEM,
+    ROOT / "docs/how-to/mail.md",
     ROOT / "docs/how-to/backup.md",
     ROOT / "docs/how-to/check-tokens-elsewhere.md",
     ROOT / "docs/how-to/deploy.md",

@@ -3,6 +3,7 @@
 import email
 import email.policy
 import ssl
+import time
 from email.message import EmailMessage
 from pathlib import Path
 from types import TracebackType
@@ -65,8 +66,12 @@ class MailServer:
         until(lambda: len(self.mails) >= number, f"{number} mails, not {len(self.mails)}")
         return self.mails
 
-    def subjects(self) -> list[str]:
-        return sorted(str(made["Subject"]) for made in self.mails)
+    def has(self, number: int, seconds: float) -> bool:
+        """Whether so many mails came within this time."""
+        end = time.monotonic() + seconds
+        while len(self.mails) < number and time.monotonic() < end:
+            time.sleep(0.05)
+        return len(self.mails) >= number
 
 
 def text_of(made: EmailMessage, kind: str = "plain") -> str:
