@@ -81,6 +81,7 @@ def test_webhook_gets_each_matching_event_once_from_its_creation_on(sender: Send
     harness.token(2)
     assert sender.run(sender.store.has_deliveries())
     sender.queue()
+    assert not sender.run(sender.store.has_deliveries())  # for others, while this one has the lease
     sender.queue()
     assert sender.types() == ["webhook.created", "webhook.created", "token.created"]
     assert sender.types("b") == ["token.created"]

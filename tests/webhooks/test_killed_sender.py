@@ -16,6 +16,7 @@ from tests.support.waiting import until
 from tests.webhooks.test_webhooks import CREATE
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kills", [20, pytest.param(200, marks=pytest.mark.soak)])
 def test_each_event_is_delivered_in_order_while_the_sender_is_killed(tmp_path: Path, kills: int) -> None:
     with own_cluster(tmp_path / "cluster") as cluster, home(cluster, tmp_path) as database:

@@ -758,7 +758,7 @@ class WebhookStore(EventStore, Protocol):
         """
 
     async def has_deliveries(self) -> bool:
-        """Whether events are to be queued, or a delivery may be sent now."""
+        """Whether events are to be queued, or a delivery may be sent now, and no process has the lease."""
 
     async def queue_events(self, holder: str, events: Sequence[KeptEvent]) -> None:
         """Queue the deliveries of these events, and move the cursor after them. A webhook without room stops.

@@ -76,11 +76,12 @@ _START_CURSOR = f"""
 INSERT INTO event_cursors (name, seq) VALUES ('{CURSOR}', {_LAST_EVENT})
 ON CONFLICT (name) DO UPDATE SET seq = excluded.seq"""
 _HAS_WORK = f"""
-SELECT EXISTS (SELECT 1 FROM webhooks WHERE {_QUEUEING})
-    AND {_LAST_EVENT} > coalesce((SELECT seq FROM event_cursors WHERE name = '{CURSOR}'), 0)
-OR EXISTS (
-    SELECT 1 FROM webhooks WHERE state = 'ENABLED' AND due_at <= (SELECT now_ms()) AND EXISTS (
-        SELECT 1 FROM webhook_deliveries AS d WHERE d.webhook = webhooks.id AND d.state = 'WAITING'))"""
+SELECT NOT EXISTS (SELECT 1 FROM event_cursors WHERE name = '{CURSOR}' AND held_until > (SELECT now_ms())) AND (
+    EXISTS (SELECT 1 FROM webhooks WHERE {_QUEUEING})
+        AND {_LAST_EVENT} > coalesce((SELECT seq FROM event_cursors WHERE name = '{CURSOR}'), 0)
+    OR EXISTS (
+        SELECT 1 FROM webhooks WHERE state = 'ENABLED' AND due_at <= (SELECT now_ms()) AND EXISTS (
+            SELECT 1 FROM webhook_deliveries AS d WHERE d.webhook = webhooks.id AND d.state = 'WAITING')))"""
 _DUE = f"""
 {_SELECT} WHERE state = 'ENABLED' AND due_at <= (SELECT now_ms()) AND EXISTS (
     SELECT 1 FROM webhook_deliveries AS d WHERE d.webhook = webhooks.id AND d.state = 'WAITING')
