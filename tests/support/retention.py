@@ -35,14 +35,15 @@ class ScheduledInstance:
     name: str = "one"
     home: str = ""
     jumped: int = 0
+    names: IndexNames = field(default_factory=IndexNames)
     problems: list[str] = field(default_factory=list)
     scheduler: RetentionScheduler = field(init=False)
 
     def __post_init__(self) -> None:
-        names, authority = IndexNames(), Authority(self.store, str, UsageRecorder(self.store))
-        operations = Operations(self.store, authority, self.engine, names, self.clock, lambda: None, self.home)
+        authority = Authority(self.store, str, UsageRecorder(self.store))
+        operations = Operations(self.store, authority, self.engine, self.names, self.clock, lambda: None, self.home)
         steady = SteadyClock(self.clock, self.clock, lambda: self.clock() - self.jumped)
-        self.planner = RetentionPlanner(self.engine, operations, names, self.home, steady)
+        self.planner = RetentionPlanner(self.engine, operations, self.names, self.home, steady)
         self.scheduler = RetentionScheduler(
             self.store, self.planner, self.name, lambda: None, lambda _, why: self.problems.append(why)
         )
