@@ -40,6 +40,9 @@ _TYPES = {
     "revoked": "deletion",
     "deleted": "deletion",
     "denied": "denied",
+    "expiring": "info",
+    "new_network": "info",
+    "found_by_scan": "info",
 }
 _SIGN_IN_TYPES = {"started": "start", "failed": "start", "ended": "end"}
 _OPERATION_TYPES = {"failed": "error"}

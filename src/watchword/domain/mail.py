@@ -86,7 +86,8 @@ def drafts_of(events: Iterable[KeptEvent], kinds: frozenset[MailKind]) -> Iterat
     for event in events:
         kind = _OF_TOKENS.get(event.action)
         if kind in kinds:
-            people = [event.detail["actorUrn"], *([event.detail["ownerUrn"]] if kind in _ALSO_TO_CREATOR else [])]
+            named = ("actorUrn", "ownerUrn") if kind in _ALSO_TO_CREATOR else ("actorUrn",)
+            people = [event.detail[name] for name in named if name in event.detail]
             item = {name: event.detail[name] for name in _COPIED if event.detail.get(name) is not None}
             item |= {"at": event.at, "by": event.actor, "token": event.target}
             yield MailDraft(kind, tuple(dict.fromkeys(people)), item, event.actor, event.target)
