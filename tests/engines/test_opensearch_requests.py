@@ -1,15 +1,20 @@
 """What planning costs a cluster, counted in requests, and indices whose urns cannot be grouped."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.contract.harness import SYSTEM, StoreHarness, allow
 from tests.engines.harness import UNTIL, ClusterHarness, Rows, Run
+from tests.support.backends import SqliteLocation
 from tests.support.engine_nodes import NodePlace, engine_at
 from tests.support.gate import Gate, gate_to
 from tests.support.nodes import KINDS_IN_TURN, Client, unique_prefix
+from tests.support.retention import ScheduledInstance, rule
 from watchword.domain.errors import Reason
+from watchword.domain.indices import IndexNames
 from watchword.engines.opensearch.urn_pages import PAGE_URNS
 
 pytestmark = pytest.mark.parametrize("search_node", KINDS_IN_TURN, indirect=True)
@@ -54,24 +59,50 @@ def mapped(on: ClusterHarness, urn: dict[str, Any]) -> str:
     return index
 
 
-def test_planning_needs_few_requests_whatever_the_number_of_rows(on: ClusterHarness, gate: Gate) -> None:
+def requests(on: ClusterHarness, gate: Gate, work: Any) -> int:
     lines: list[bytes] = []
 
     def noted(line: bytes) -> bool:
         lines.append(line)
         return False
 
-    def requests(work: Any) -> int:
-        lines.clear()
-        on.run(work)
-        return len(lines)
-
-    small, large = on.index("small", series(1, 20)), on.index("large", series(PAGE_URNS + 1, 8))
     gate.hold(noted)
+    on.run(work)
+    gate.let_go()
+    return len(lines)
+
+
+def test_planning_needs_few_requests_whatever_the_number_of_rows(on: ClusterHarness, gate: Gate) -> None:
+    small, large = on.index("small", series(1, 20)), on.index("large", series(PAGE_URNS + 1, 8))
     for index, pages in ((small, 1), (large, 2)):
-        assert requests(on.engine.count(index, UNTIL - YEAR)) == 4
-        assert requests(on.engine.count(index, UNTIL - YEAR, keep_last=2)) <= 5 + 2 * pages
-        assert requests(on.engine.moment(index, 15, UNTIL - YEAR)) <= 10
+        assert requests(on, gate, on.engine.count(index, UNTIL - YEAR)) == 4
+        assert requests(on, gate, on.engine.count(index, UNTIL - YEAR, keep_last=2)) <= 5 + 2 * pages
+        assert requests(on, gate, on.engine.moment(index, 15, UNTIL - YEAR)) <= 10
+
+
+@pytest.mark.parametrize("number", [5, pytest.param(100, marks=pytest.mark.soak)])
+def test_due_runs_need_six_requests_for_each_series(
+    on: ClusterHarness, gate: Gate, tmp_path: Path, number: int
+) -> None:
+    """With limits of rows at most 20. What is not due needs none."""
+    for one in range(number):
+        on.index(f"dataset_series{one}aspect_v1", series(1, 3))
+    location = SqliteLocation(tmp_path / "store" / "watchword.db", 0)
+    store = on.run(location.open())
+    StoreHarness(on.run, store, location.clock).first_start()
+    assert isinstance(on.place, NodePlace)
+    instance = ScheduledInstance(store, on.engine, location.clock, names=IndexNames(on.place.prefix))
+    on.run(instance.tick())
+    for fields, most in (({}, 6), ({"maxRows": 1}, 20)):
+        hourly = rule(series="*", keep="P1D", mode="report", schedule="0 * * * *", **fields)
+        on.run(store.put_rule(SYSTEM, hourly, allow))
+        location.clock.now += 3_600_000
+        asked = requests(on, gate, instance.tick())
+        assert number <= asked <= most * number + 2
+        assert requests(on, gate, instance.tick()) == 0
+    assert on.run(store.retention_runs(None, 0, 1)).total == 2 * number
+    assert instance.problems == []
+    on.run(store.close())
 
 
 @pytest.mark.parametrize(
