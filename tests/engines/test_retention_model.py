@@ -122,8 +122,8 @@ class Sequence:
         await self.tick()
 
     async def tick(self) -> None:
-        counted = await self.engine.count(self.index, 0)
-        self.model.tick(counted.live_bytes)
+        sized = self.model.limits.max_size is not None
+        self.model.tick((await self.engine.count(self.index, 0)).live_bytes if sized else 0)
         await self.instance.tick()
 
     async def work(self) -> None:
