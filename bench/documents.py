@@ -12,7 +12,7 @@ from typing import Any
 from watchword.engines.embedded.index_file import connect, place, prepare
 
 NAME = "dataset_operationaspect_v1"
-ENTITY, ASPECT = "dataset", "operation"
+SERIES = "dataset.operation"
 SPAN = 60 * 86_400_000
 HOUR = 3_600_000
 

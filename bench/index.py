@@ -1,8 +1,8 @@
 """`python -m bench index`: what a truncation on the embedded search index takes from those who verify tokens.
 
-One run fills an index and truncates half of it, each time on a fresh copy of the files. While the truncation runs,
-`wrk` verifies tokens in turns: the engine's process is stopped, works on the server's core, or works on any core. Turns
-follow each other closely, so that a machine that is slow for a while is slow for all.
+One run fills an index and truncates half of it by a retention rule, each time on a fresh copy of the files. While the
+truncation runs, `wrk` verifies tokens in turns: the engine's process is stopped, works on the server's core, or works
+on any core. Turns follow each other closely, so that a machine that is slow for a while is slow for all.
 """
 
 import argparse
@@ -15,11 +15,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-import httpx
-
 from bench.cases import VERIFY, case
 from bench.contenders import WATCHWORD, Contender
-from bench.documents import ASPECT, ENTITY, NAME, fill_index, middle
+from bench.documents import NAME, SERIES, fill_index, middle
 from bench.load import Measured, measure, prove
 from bench.population import populate
 from bench.report import Law, Report, finish
@@ -34,6 +32,8 @@ LEAST_SHARE = 0.8
 MOST_MIB = 300
 HELD, SAME_CORE, ANY_CORE = "held", "same core", "any core"
 PLACES = (HELD, SAME_CORE, ANY_CORE)
+SET_RULE = "mutation ($input: RetentionRuleInput!) { setRetentionRule(input: $input) { series } }"
+RUN_RULE = "mutation ($series: String!) { runRetention(series: $series) { plan { endTimeMillis } operation { id } } }"
 OPERATION = "query ($id: String!) { operation(id: $id) { state error attempts postCheck { passed rows rowsLeft } } }"
 
 
@@ -128,16 +128,14 @@ class Bench:
         result.mib_after = file.size() / MIB
 
     def _begin(self, server: Contender) -> str:
-        asked = {"entityType": ENTITY, "aspect": ASPECT, "endTimeMillis": self.until, "dryRun": False}
-        answer = httpx.post(
-            f"{server.url}/operations?action=truncateTimeseriesAspect",
-            json=asked,
-            headers={"Authorization": f"Bearer {server.root.token}"},
-            timeout=60,
-        )
-        if answer.status_code != httpx.codes.OK:
-            raise SystemExit(f"The truncation was refused: {answer.text}")
-        task: str = answer.json()["value"]
+        """By a retention rule that leaves half of the rows."""
+        half = self.documents - self.documents // 2
+        rule = {"series": SERIES, "keep": "P1D", "maxRows": half, "atMost": "100%", "mode": "ENFORCE"}
+        server.ask(SET_RULE, {"input": rule})
+        run = server.ask(RUN_RULE, {"series": SERIES})["runRetention"]
+        if run["operation"] is None or run["plan"]["endTimeMillis"] != self.until:
+            raise SystemExit(f"The rule does not remove the older half: {run}")
+        task: str = run["operation"]["id"]
         return task
 
     def _warm(self, server: Contender) -> None:
