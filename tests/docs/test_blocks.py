@@ -30,6 +30,7 @@ MOVE = ROOT / "docs/how-to/move-to-postgresql.md"
 GRAPHQL = ROOT / "docs/how-to/use-graphql.md"
 SEVERAL = ROOT / "docs/how-to/several-instances.md"
 SIGN_IN = ROOT / "docs/how-to/sign-in.md"
+WEBHOOKS = ROOT / "docs/how-to/webhooks.md"
 SIEM = ROOT / "docs/how-to/send-events-to-a-siem.md"
 FAILOVER = ROOT / "docs/how-to/high-availability.md"
 RUN = [
@@ -42,6 +43,7 @@ RUN = [
     ROOT / "docs/how-to/audit.md",
     SIEM,
     ROOT / "docs/how-to/mail.md",
+    WEBHOOKS,
     ROOT / "docs/how-to/backup.md",
     ROOT / "docs/how-to/check-tokens-elsewhere.md",
     ROOT / "docs/how-to/deploy.md",
@@ -64,7 +66,6 @@ RUN = [
     ROOT / "docs/how-to/run-it.md",
     ROOT / "docs/how-to/tls.md",
     ROOT / "docs/how-to/first-token.md",
-    ROOT / "docs/how-to/mail.md",
     ROOT / "docs/reference/operations.md",
     ROOT / "docs/reference/retention.md",
 ]
@@ -206,6 +207,7 @@ def test_every_block_has_a_tested_kind() -> None:
     also |= {FAILOVER: {"ini", "yaml", "sql", "properties", "haproxy", "bash"}}  # tests/linear/test_failover.py
     also |= {COMING: {"bash"}}  # tests/datahub/test_import_databases.py
     also |= {SIGN_IN: {"bash"}}  # tests/support/keycloak.py
+    also |= {WEBHOOKS: {"python", "js", "yaml"}}  # tests/webhooks/test_webhooks.py, tests/clients/node/webhook.mjs
     also |= {SIEM: {"yaml"}}  # only parsed: no package registry has Vector or Fluent Bit
     also |= {ROOT / "docs/how-to/alerts.md": {"yaml"}}  # tests/packages/test_alerts.py
     assert [page for page in pages() if kinds(page) - tried - also.get(page, set())] == []

@@ -1,7 +1,9 @@
 """Webhooks: messages that other libraries verify, to receivers that answer well or badly."""
 
+import re
 import ssl
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -14,11 +16,13 @@ import standardwebhooks
 
 from tests.cli.in_process import watchword
 from tests.support.clients import run_node
+from tests.support.pages import ROOT
 from tests.support.receivers import Message, Receiver, bomb, die, endless, hang, status
 from tests.support.server import ADMIN, GraphQLRefused, Server
 from tests.support.system import need_program
 from tests.support.waiting import until
 
+PAGE = ROOT / "docs/how-to/webhooks.md"
 CREATE = "mutation ($input: CreateWebhookInput!) { createWebhook(input: $input) { secret webhook { id state } } }"
 UPDATE = """mutation ($id: String!, $input: UpdateWebhookInput!) {
   updateWebhook(id: $id, input: $input) { state actions actorUrns } }"""
@@ -107,6 +111,10 @@ def test_other_libraries_verify_a_message_and_it_holds_no_secret(server: Server,
     with pytest.raises(standardwebhooks.WebhookVerificationError):
         standardwebhooks.Webhook(secret).verify(message.body.replace(b"laptop", b"laptip"), message.headers)
     told = {"secret": secret, "body": message.body.decode(), "headers": message.headers}
+    (shown,) = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    given = f"secret, body, headers = {secret!r}, {message.body!r}, {message.headers!r}"
+    printed = subprocess.run([sys.executable, "-c", f"{given}\n{shown}"], capture_output=True, text=True, check=True)
+    assert printed.stdout.startswith("token.created {")
     assert run_node("webhook.mjs", told) == {"message": content, "error": "WebhookVerificationError"}
     server.revoke(id_)
     assert verified(secret, receiver.first("token.revoked", id_))["data"]["target"]["name"] == "laptop"
