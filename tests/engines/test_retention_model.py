@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from tests.contract.harness import SYSTEM, StoreHarness, allow
@@ -60,6 +60,8 @@ _steps = st.one_of(
     st.tuples(st.sampled_from(["due", "due", "due", "tick", "work", "hold", "release"])),
     st.tuples(st.just("jump"), st.sampled_from([-DAY, -90 * MINUTE, -MINUTE, 0, 6 * MINUTE, 2 * HOUR, 400 * DAY])),
 )
+_HELD: list[tuple[Any, ...]] = [("write", [("keep", -4, 0, "urn:a")]), ("due",), ("hold",), ("work",), ("release",)]
+held_while_planned = example(limits=Limits(2, None, None, None, None), steps=_HELD)
 sequences = st.lists(_steps, min_size=5, max_size=20)
 
 
@@ -204,6 +206,7 @@ def follows_the_model(
 
 @ON_EMBEDDED
 @FEW
+@held_while_planned
 @given(limits=_limits, steps=sequences)
 def test_rules_remove_the_rows_of_the_model(
     harness: EngineHarness, backend: Backend, tmp_path: Path, limits: Limits, steps: list[tuple[Any, ...]]
@@ -213,6 +216,7 @@ def test_rules_remove_the_rows_of_the_model(
 
 @ON_CLUSTERS
 @FEWER
+@held_while_planned
 @given(limits=_limits, steps=sequences)
 def test_rules_remove_the_rows_of_the_model_from_clusters(
     harness: EngineHarness, backend: Backend, tmp_path: Path, limits: Limits, steps: list[tuple[Any, ...]]
