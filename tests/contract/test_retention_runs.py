@@ -278,6 +278,19 @@ def test_clock_that_jumps_ahead_plans_nothing_for_an_hour(
     assert states(harness) == ["NOTHING_TO_REMOVE"]
 
 
+def test_rule_that_ran_by_a_clock_ahead_is_overdue_until_then(harness: StoreHarness, engine: EmbeddedEngine) -> None:
+    put(harness)
+    harness.clock.now += 100 * DAY
+    one = instance(harness, engine)
+    harness.run(one.tick())
+    assert (states(harness), one.scheduler.numbers.overdue) == (["NOTHING_TO_REMOVE"], 1)
+    harness.run(one.tick())
+    assert one.scheduler.numbers.overdue == 0
+    harness.clock.now -= 90 * DAY
+    harness.run(one.tick())
+    assert (len(states(harness)), one.scheduler.numbers.overdue) == (1, 1)
+
+
 def test_rule_without_success_for_three_periods_is_reported_once(
     harness: StoreHarness, engine: EmbeddedEngine, location: StoreLocation
 ) -> None:

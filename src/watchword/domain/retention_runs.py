@@ -18,7 +18,7 @@ from watchword.domain.retention import (
 )
 
 MAX_PLANS = 10
-"""Series in one page of plans: each takes some ten requests to the search index."""
+"""Series in one page of plans: each takes ten to twenty-five requests to the search index."""
 KEEP_DAYS = 400
 """How long runs and sizes of days are kept."""
 MAX_JUMP = 5 * 60_000

@@ -67,7 +67,7 @@ class RetentionPlanner:
     clock: SteadyClock
 
     async def series(self) -> dict[str, tuple[Aspect, IndexSize]]:
-        """Those that have an index, by one request."""
+        """Those that have an index. On a cluster two requests, and one for each index."""
         async with self._operations.slot():
             found = await self._engine.sizes(self._names.head, ENDING)
         named = [(self._names.aspect_of(size.name), size) for size in found]
@@ -293,7 +293,10 @@ class RetentionScheduler:
             if rule is None or rule.rule.mode is not Mode.ENFORCE or seen.state.hold_of(key) is not None:
                 continue
             since = max(rule.changed_at, (runs and runs.succeeded_at) or 0)
-            if now - since > PERIODS * rule.rule.period(now):
+            period = rule.rule.period(now)
+            # After a run planned by a clock that was ahead, none is due until that time.
+            is_ahead = runs is not None and runs.last_due > now + period
+            if is_ahead or now - since > PERIODS * period:
                 found[key] = rule
         return found
 
