@@ -11,7 +11,9 @@ import pytest
 from tests.cli.in_process import watchword
 from tests.support.certificates import make_certificate
 from tests.support.mail import PASSWORD, USER, MailServer, text_of
+from tests.support.postfix import postfix
 from tests.support.server import ADMIN, GraphQLRefused, Server
+from tests.support.waiting import until
 
 CREDENTIALS = f"{USER}:{quote(PASSWORD)}@"
 MY_PREFERENCES = "{ mailPreferences { kind enabled sent } }"
@@ -87,6 +89,34 @@ def test_test_mail_reports_what_the_server_says(
     assert watchword("mail", "test", "no address", env=mail_env).returncode == 2
     unset = watchword("mail", "test", "ann@example.org")
     assert (unset.returncode, "WATCHWORD_SMTP_URL" in unset.stderr) == (1, True)
+
+
+def test_postfix_accepts_defers_and_rejects_mail(
+    make_server: Callable[..., Server], certificate: tuple[Path, Path]
+) -> None:
+    with postfix(certificate) as receiver:
+        env = {
+            "WATCHWORD_SMTP_URL": receiver.url,
+            "WATCHWORD_SMTP_FROM": "watchword@example.org",
+            "WATCHWORD_SMTP_CA_FILE": str(certificate[0]),
+            "WATCHWORD_MAIL_TEMPLATE": "{name}@example.org",
+        }
+        server = make_server(env=env)
+        for name in ("busy", "nobody", "ann"):
+            server.create(ADMIN, of=f"urn:li:corpuser:{name}", name=f"for {name}")
+        until(lambda: bool(receiver.mails("ann")), "postfix delivered the mail")
+        results = [f'watchword_mails_total{{result="{one}"}}' for one in ("sent", "deferred", "rejected")]
+        until(lambda: [server.samples().get(one, 0) for one in results] == [1, 1, 1], "each result is counted")
+        (mail,) = receiver.mails("ann")
+        assert (mail["To"], mail["Return-Path"]) == ("ann@example.org", "<watchword@example.org>")
+        assert "using TLSv1.3" in mail["Received"]
+        assert "Token: for ann\n" in text_of(mail)
+        for name, words in (("busy", "deferred): 450 4.2.1"), ("nobody", "rejected): 550 5.1.1")):
+            done = watchword("mail", "test", f"{name}@example.org", env=env)
+            assert (done.returncode, words in done.stderr) == (1, True), done.stderr
+        untrusted = watchword("mail", "test", "ann@example.org", env=env | {"WATCHWORD_SMTP_CA_FILE": ""})
+        assert (untrusted.returncode, "certificate" in untrusted.stderr.lower()) == (1, True), untrusted.stderr
+        assert "SSL_accept error" in receiver.log
 
 
 def test_people_choose_the_kinds_of_mail_they_get(server: Server, actor: str) -> None:
