@@ -102,6 +102,7 @@ def test_expiring_tokens_are_one_digest_a_day(harness: StoreHarness, post: Post)
     harness.clock.now = NOW + 10 * DAY + HOUR
     note_expiring(harness)
     assert post.send(later=HOUR) == []
+    assert [harness.run(harness.store.waiting_mails(10, late=late)) for late in (False, True)] == [1, 0]
     assert post.send(later=DAY) == ["ann@example.org"]
     assert "token 4" in text_of(post.server.mails[-1])
 
@@ -111,6 +112,7 @@ def test_deferred_mail_is_sent_again_and_rejected_mail_is_not(harness: StoreHarn
         suspend(harness, actor)
     post.server.answers = ["451 later", "550 no such user"]
     assert post.send() == []
+    assert harness.run(harness.store.waiting_mails(10, late=True)) == 1
     assert post.send() == []
     assert post.send(later=2 * MINUTE) == ["ann@example.org"]
     assert post.send(later=DAY) == []

@@ -669,8 +669,8 @@ class MailStore(Protocol):
     async def settle_mail(self, mail: Mail, result: SendResult, words: str, jitter: float) -> MailState:
         """Record the outcome of an attempt, unless there was a later one; `jitter` as in `mail.outcome`."""
 
-    async def waiting_mails(self, most: int) -> int:
-        """How many mails wait, counted up to `most`."""
+    async def waiting_mails(self, most: int, *, late: bool = False) -> int:
+        """How many mails wait, counted up to `most`; with `late` only those that are due or were tried before."""
 
     async def prune_mails(self, before: int, most: int) -> int:
         """Delete at most `most` mails that were written before this time; returns how many."""

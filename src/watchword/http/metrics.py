@@ -201,7 +201,7 @@ class Metrics(Collector):
         yield GaugeMetricFamily("watchword_store_timeline", about, self.timeline())
         for (name, about), number in zip(_RETENTION.items(), self.retention(), strict=True):
             yield GaugeMetricFamily(name, about, float(number))
-        about = "Mails that wait to be sent, counted once a minute."
+        about = "Mails that are due or wait for another attempt, counted once a minute."
         yield GaugeMetricFamily("watchword_mails_waiting", about, self.mails_waiting())
 
     def _counter(self, name: str) -> Callable[[int], None]:

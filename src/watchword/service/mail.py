@@ -60,7 +60,7 @@ class MailSender:
         """The cursor, while this process has its lease."""
         self._renewed_at = float("-inf")
         self.waiting = 0
-        """How many mails wait, counted once a minute."""
+        """How many mails are due or wait for another attempt, counted once a minute."""
 
     async def begin(self) -> None:
         """At the first start, place the cursor before the first request is answered: what is done then has its mail."""
@@ -75,7 +75,7 @@ class MailSender:
                 with suppress(CursorLost):
                     try:
                         if time.monotonic() - counted_at >= COUNT_SECONDS:
-                            self.waiting = await self._store.waiting_mails(MAX_WAITING)
+                            self.waiting = await self._store.waiting_mails(MAX_WAITING, late=True)
                             counted_at = time.monotonic()
                         await self.run_once()
                     except Fault as fault:

@@ -102,8 +102,9 @@ class SqlMails(SqlPart):
         await tx.execute(_SETTLE, mail.number, mail.attempts, made.state.value, made.error, made.next_at, now)
         return made.state
 
-    async def waiting_mails(self, most: int) -> int:
-        waiting = f"SELECT 1 FROM mails WHERE state = '{MailState.WAITING.value}' LIMIT $1"
+    async def waiting_mails(self, most: int, *, late: bool = False) -> int:
+        which = "AND (attempts > 0 OR next_at <= (SELECT now_ms()))" if late else ""
+        waiting = f"SELECT 1 FROM mails WHERE state = '{MailState.WAITING.value}' {which} LIMIT $1"
         row = await self._db.row(f"SELECT count(*) FROM ({waiting}) AS waiting", most)
         return 0 if row is None else int(row[0])
 
