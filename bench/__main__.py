@@ -42,6 +42,7 @@ BENCHES = {
     "peers": Bench("other services that issue and check tokens", 8),
     "endings": Bench("a hundred thousand tokens ended by one call", 2, usual=False),
     "index": Bench("verification beside a truncation of the embedded index", 60, usual=False),
+    "expiry": Bench("verification beside the notices of 100,000 tokens that expire soon", 6, usual=False),
     "shapes": Bench("requests that are built to be expensive", 5, usual=False),
     "attack": Bench("verification beside one actor that sends what is expensive", 2, usual=False),
     "drivers": Bench("which PostgreSQL driver, and how the shared read is asked", 3, usual=False),

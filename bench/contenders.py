@@ -25,6 +25,7 @@ ADMIN = "urn:li:corpuser:admin"
 
 BARE, BARE_RSGI, WATCHWORD = "bare", "bare-rsgi", "watchword"
 ON_DATABASE, ONE_BY_ONE, SWITCHED = "watchword-postgres", "watchword-postgres-single", "watchword-switched"
+PAUSING = "watchword-pausing"
 
 _LET_ALL = "mutation ($input: PolicyUpdateInput!) { createPolicy(input: $input) }"
 _EVERYONE = {

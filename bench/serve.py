@@ -1,5 +1,6 @@
 """One contender, in a process of its own: `python -m bench.serve NAME PORT FOLDER [SETTING=VALUE...]`."""
 
+import asyncio
 import sys
 import threading
 import time
@@ -12,6 +13,7 @@ from bench.bare import bare, bare_rsgi, serve_app
 from watchword import wiring
 from watchword.domain.actors import Bearer
 from watchword.service.background import UsageRecorder
+from watchword.service.expiry import ExpiryNotices
 from watchword.settings import Settings, load
 from watchword.stores.postgres import PostgresStore
 from watchword.stores.postgres.verify_batcher import STATEMENT, bearer_of
@@ -19,6 +21,7 @@ from watchword.stores.postgres.verify_batcher import STATEMENT, bearer_of
 LOAD_APP = wiring.load_app
 SWITCH, SEEN = "record-uses", "records-uses"
 SWITCH_SECONDS = 0.05
+PAUSE = "pause-notices"
 
 
 async def find_one(self: PostgresStore, token_id: str) -> Bearer | None:
@@ -60,6 +63,19 @@ def load_switched(settings: Settings, folder: Path) -> Any:
     return LOAD_APP(settings, folder)
 
 
+def load_pausing(settings: Settings, folder: Path) -> Any:
+    """The same service, which begins no step of its expiry notices while a file is in its data folder."""
+    rest = ExpiryNotices.rest
+
+    async def rest_and_wait(self: ExpiryNotices, began: float) -> None:
+        await rest(self, began)
+        while (settings.data_dir / PAUSE).exists():  # noqa: ASYNC110 - another process removes it
+            await asyncio.sleep(SWITCH_SECONDS)
+
+    ExpiryNotices.rest = rest_and_wait  # type: ignore[method-assign]
+    return LOAD_APP(settings, folder)
+
+
 def _read(path: Path) -> str:
     return path.read_text() if path.exists() else ""
 
@@ -78,6 +94,9 @@ def main(name: str, port: str, folder: str, *told: str) -> None:
             wiring.serve(settings)
         case "watchword-switched":
             wiring.load_app = load_switched  # type: ignore[assignment]
+            wiring.serve(settings)
+        case "watchword-pausing":
+            wiring.load_app = load_pausing  # type: ignore[assignment]
             wiring.serve(settings)
         case _:
             raise SystemExit(f"There is no contender {name}.")

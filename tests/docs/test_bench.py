@@ -38,6 +38,7 @@ ALL = {
     "postgres": [*SHORT, "--sizes", "1000", "2000", "--refusals", "5"],
     "uses": ["--rounds", "2", "--seconds", "1", "--tokens", "2000", "--callers", "100"],
     "index": [*TURNS, "--documents", "40000", "--rate", "4000"],
+    "expiry": [*TURNS, "--tokens", "9000"],
     "endings": [],
 }
 
@@ -153,7 +154,12 @@ def _look_at_index(kept: Any) -> None:
         assert one["mib_at_most"] >= one["mib_after"] > 0
 
 
-LOOKS = {"uses": [_look_at_uses], "index": [_look_at_index]}
+def _look_at_expiry(kept: Any) -> None:
+    assert {which: len(turns) for which, turns in kept["turns"].items()} == {"notices": 1, "none": 1}
+    assert 0 < kept["notices"] < 9_000
+
+
+LOOKS = {"uses": [_look_at_uses], "index": [_look_at_index], "expiry": [_look_at_expiry]}
 
 
 def test_index_filled_for_the_bench_equals_a_written_one(tmp_path: Path) -> None:

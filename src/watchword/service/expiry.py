@@ -50,15 +50,15 @@ class ExpiryNotices:
             began = time.monotonic()
             page = await self._store.expiring_page(after, max(self._thresholds) * DAY, PAGE)
             due = [token.id for token in page.tokens if token.due(self._thresholds, page.now) is not None]
-            await self._rest(began)
+            await self.rest(began)
             for start in range(0, len(due), BATCH):
                 began = time.monotonic()
                 written += await self._store.note_expiring(due[start : start + BATCH], self._thresholds)
-                await self._rest(began)
+                await self.rest(began)
             after = page.after
             if after is None:
                 break
         return written
 
-    async def _rest(self, began: float) -> None:
+    async def rest(self, began: float) -> None:
         await asyncio.sleep(min(self._rests * (time.monotonic() - began), LONGEST_REST))
