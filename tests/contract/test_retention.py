@@ -153,6 +153,9 @@ def test_rule_declares_a_hold_that_ends_with_it(harness: StoreHarness) -> None:
     assert holds(harness) == (Hold(SERIES.lower(), "tax audit", ANN, NOW, by_rule=True),)
     by_hand = harness.fault_of(store.release_hold(harness.precondition(ANN), SERIES, allow))
     assert by_hand.reason is Reason.HOLD_DECLARED
+    reworded = replace(HELD, hold="nothing important")
+    denied = harness.fault_of(store.put_rule(harness.precondition(BOB), reworded, deny_release))
+    assert denied.reason is Reason.MISSING_PRIVILEGE
     put(harness, replace(HELD, hold="tax audit, second year"), BOB)
     assert [(hold.reason, hold.set_by) for hold in holds(harness)] == [("tax audit, second year", ANN)]
     for removal in (
@@ -168,11 +171,16 @@ def test_hold_by_hand_outlasts_the_hold_of_a_rule(harness: StoreHarness) -> None
     store = harness.store
     harness.run(store.set_hold(harness.precondition(ANN), SERIES, "by hand"))
     put(harness, HELD, BOB)
-    assert [(hold.set_by, hold.by_rule) for hold in holds(harness)] == [(ANN, False)]
-    dropped = harness.fault_of(store.put_rule(harness.precondition(ANN), RULE, deny_release))
-    assert dropped.reason is Reason.MISSING_PRIVILEGE
+    assert [(hold.set_by, hold.by_rule) for hold in holds(harness)] == [(BOB, True), (ANN, False)]
+    # Neither a change of the rule nor the release of an own hold makes another's hold one's own.
+    put(harness, replace(HELD, at_most=51.0), ANN)
     harness.run(store.release_hold(harness.precondition(ANN), SERIES, deny))
     assert [(hold.reason, hold.set_by, hold.by_rule) for hold in holds(harness)] == [("tax audit", BOB, True)]
+    dropped = harness.fault_of(store.put_rule(harness.precondition(ANN), RULE, deny_release))
+    assert dropped.reason is Reason.MISSING_PRIVILEGE
+    harness.run(store.set_hold(harness.precondition(ANN), SERIES, "by hand"))
+    put(harness, RULE, BOB)
+    assert [(hold.set_by, hold.by_rule) for hold in holds(harness)] == [(ANN, False)]
 
 
 def test_declared_rules_follow_their_set(harness: StoreHarness) -> None:

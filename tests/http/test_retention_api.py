@@ -55,6 +55,7 @@ def test_rule_is_set_read_replaced_and_deleted(server: Server) -> None:
         ("keep", "30d", "ISO 8601"),
         ("removeAfter", "P1D", "at least keep"),
         ("maxSize", "20 gigs", "kB, MB, GB, TB"),
+        ("maxSize", "99999999999TB", "from 1kB to 999999TB"),
         ("maxRows", 0, "from 1 to"),
         ("keepLast", 101, "from 1 to 100"),
         ("schedule", "every night", "five fields of cron"),

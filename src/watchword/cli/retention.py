@@ -118,6 +118,8 @@ def apply(client: "Client", file: Path, dry_run: bool) -> None:
     declared = read_declaration(file)
     if declared.policies or declared.entities or declared.set_name != DEFAULT_SET:
         raise WrongUse("FILE must have only the key retention. For other keys: watchword policy apply")
+    if not declared.rules:
+        raise WrongUse("FILE must declare at least one rule under retention.")
     before = {rule.series.lower(): declared_fields(rule) for rule in client.retention_rules()}
     wanted = {rule.key: rule.written() for rule in declared.rules}
     changed = {key: rule for key, rule in wanted.items() if before.get(key) != rule}
@@ -173,8 +175,19 @@ def hold(client: "Client", series: str, reason: str, no_wait: bool) -> None:
     """
     held = client.hold_series(series, reason)
     say(f"Held. {_hold_words(held.hold)}")
+    if series != "*" and not _exists(client, series):
+        warn(f"There is no index of {series} and no rule for it. Check the spelling: watchword index sizes")
     for operation in held.active_operations:
         _wait(client, operation, no_wait=no_wait)
+
+
+def _exists(client: "Client", series: str) -> bool:
+    from watchword.client import Refused
+
+    try:
+        return bool(list(client.retention_plan(series)))
+    except Refused as refused:
+        return refused.reason != "aspect_not_found"
 
 
 def _wait(client: "Client", operation: "OperationInfo", *, no_wait: bool) -> None:

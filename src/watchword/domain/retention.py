@@ -36,7 +36,7 @@ LONGEST = 36_500 * DAY
 MAX_REASON = 500
 MAX_SCHEDULE = 200
 _UNITS = {"kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
-_SIZE = re.compile(r"([1-9]\d{0,11})\s?(kB|MB|GB|TB)", re.ASCII)
+_SIZE = re.compile(r"([1-9]\d{0,5})\s?(kB|MB|GB|TB)", re.ASCII)
 _SHARE = re.compile(r"(\d{1,3}(?:\.\d{1,3})?)%", re.ASCII)
 _WINDOW = re.compile(r"([01]\d|2[0-3]):([0-5]\d)-([01]\d|2[0-3]):([0-5]\d)", re.ASCII)
 _LOOK_BACK = tuple(days * DAY for days in (2, 40, 400, 3_000))
@@ -395,7 +395,9 @@ def _duration(value: object, where: str, least: int) -> int:
 def _size(value: object, where: str) -> int:
     match = _SIZE.fullmatch(value) if isinstance(value, str) else None
     if match is None:
-        raise invalid(where, f"{where} must be a size such as 500MB; the units are {', '.join(_UNITS)}.")
+        raise invalid(
+            where, f"{where} must be a size from 1kB to 999999TB, such as 500MB; the units are {', '.join(_UNITS)}."
+        )
     return int(match[1]) * _UNITS[match[2]]
 
 

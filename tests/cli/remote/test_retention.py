@@ -90,6 +90,10 @@ def test_hold_waits_for_the_operation_it_cancels(slow_server: Server, run_slowly
     assert f"by {ADMIN}: tax audit. Nothing was removed." in refused.stderr
     assert "tax audit" in run_slowly("retention", "holds").stdout
     assert run_slowly("retention", "release", name).stdout == f"Released {name}\n"
+    assert held.stderr == ""
+    misspelt = run_slowly("retention", "hold", "datset.operation", "--reason", "tax audit")
+    assert "There is no index of datset.operation and no rule for it." in misspelt.stderr
+    assert run_slowly("retention", "release", "datset.operation").returncode == 0
 
 
 def test_recipe_of_datahub_gc_becomes_rules_that_only_report(tmp_path: Path) -> None:

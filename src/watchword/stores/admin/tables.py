@@ -76,7 +76,7 @@ TABLES = (
         "number",
     ),
     Table("retention_rules", "series, rule, set_name, changed_at, changed_by", "series"),
-    Table("retention_holds", "series, reason, set_by, set_at, by_rule", "series"),
+    Table("retention_holds", "series, reason, set_by, set_at, by_rule", "series, by_rule"),
     Table(
         "retention_runs",
         "number, home, series, due_at, state, rule, plan, asked_by, made_at, operation, approved_by, approved_at, "

@@ -6,8 +6,8 @@ from watchword.stores import rows
 from watchword.stores.sql.transaction import Transaction
 
 HOLD = "series, reason, set_by, set_at, by_rule"
-# `*` sorts before every name: the hold on the series itself comes first.
-_IN_EFFECT = f"SELECT {HOLD} FROM retention_holds WHERE series IN ($1::text, '*') ORDER BY series DESC LIMIT 1"
+# `*` sorts before every name: the hold on the series itself comes first, and of two that set by hand.
+_IN_EFFECT = f"SELECT {HOLD} FROM retention_holds WHERE series IN ($1::text, '*') ORDER BY series DESC, by_rule LIMIT 1"
 
 
 async def find_hold(tx: Transaction, series: Aspect | str) -> Hold | None:

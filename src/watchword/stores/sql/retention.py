@@ -37,10 +37,10 @@ _PUT_RULE = f"""
 INSERT INTO retention_rules (series, {_RULE}) VALUES ($1, $2, $3, $4, $5)
 ON CONFLICT (series) DO UPDATE SET rule = excluded.rule, set_name = excluded.set_name,
     changed_at = excluded.changed_at, changed_by = excluded.changed_by"""
-_GET_HOLD = f"SELECT {HOLD} FROM retention_holds WHERE series = $1"
+_GET_HOLD = f"SELECT {HOLD} FROM retention_holds WHERE series = $1 AND by_rule = $2"
 _PUT_HOLD = f"""
 INSERT INTO retention_holds ({HOLD}) VALUES ($1, $2, $3, $4, $5)
-ON CONFLICT (series) DO UPDATE SET reason = excluded.reason"""
+ON CONFLICT (series, by_rule) DO UPDATE SET reason = excluded.reason"""
 
 
 class SqlRetention(SqlPart):
@@ -82,7 +82,7 @@ class SqlRetention(SqlPart):
         found = await _find_hold(tx, hold.series)
         if found is None:
             await write_events(tx, precondition, [await _put_hold(tx, hold)], now)
-        elif found.by_rule or (found.set_by, found.reason) != (hold.set_by, hold.reason):
+        elif (found.set_by, found.reason) != (hold.set_by, hold.reason):
             # Another's hold must not become one's own, which one may release.
             raise found.refusal("Nothing was changed. It can be set again once it is released.")
         return found or hold, await cancel_active(tx, precondition, hold.series, now)
@@ -93,24 +93,19 @@ class SqlRetention(SqlPart):
     ) -> None:
         now = await check_precondition(tx, precondition, exclusive=[RETENTION])
         found = await _find_hold(tx, series_key(series))
-        if found is None:
-            raise Fault(Reason.HOLD_NOT_FOUND, f"There is no hold on {series}.")
-        if found.by_rule:
+        if found is None and await _find_hold(tx, series_key(series), by_rule=True) is not None:
             raise Fault(
                 Reason.HOLD_DECLARED,
                 f"The retention rule of {series} declares the hold. To release it, apply the rule without hold.",
-                series=found.series,
+                series=series_key(series),
             )
-        events = [await _delete_hold(tx, precondition, found, require)]
-        rule = await _find_rule(tx, found.series)
-        if rule is not None and rule.rule.hold is not None:
-            declared = Hold(found.series, rule.rule.hold, rule.changed_by, now, by_rule=True)
-            events.append(await _put_hold(tx, declared))
-        await write_events(tx, precondition, events, now)
+        if found is None:
+            raise Fault(Reason.HOLD_NOT_FOUND, f"There is no hold on {series}.")
+        await write_events(tx, precondition, [await _delete_hold(tx, precondition, found, require)], now)
 
 
 async def read_state(tx: Transaction) -> RetentionState:
-    holds = await tx.fetch(f"SELECT {HOLD} FROM retention_holds ORDER BY series")
+    holds = await tx.fetch(f"SELECT {HOLD} FROM retention_holds ORDER BY series, by_rule DESC")
     return RetentionState(await find_rules(tx), tuple(map(hold_of, holds)))
 
 
@@ -145,19 +140,18 @@ async def apply_rules(
 async def _declare_hold(
     tx: Transaction, precondition: WritePrecondition, change: RuleChange, require: Require, now: int
 ) -> list[Event]:
-    """The hold of the series after a change of its rule. A hold set by hand stays as it is."""
+    """The hold that the rule of a series declares, after a change of the rule. To end it or to change its reason needs
+    the right to release it.
+    """
     before = None if change.before is None else change.before.rule.hold
     after = None if change.after is None else change.after.hold
     if before == after:
         return []
-    found = await _find_hold(tx, change.key)
+    found = await _find_hold(tx, change.key, by_rule=True)
     if after is None:
-        if found is not None and found.by_rule:
-            return [await _delete_hold(tx, precondition, found, require)]
+        return [] if found is None else [await _delete_hold(tx, precondition, found, require)]
+    if found is not None and found.set_by != precondition.actor:
         require(Privilege.RELEASE_RETENTION_HOLDS)
-        return []
-    if found is not None and not found.by_rule:
-        return []
     event = await _put_hold(tx, Hold(change.key, after, precondition.actor, now, by_rule=True))
     await cancel_active(tx, precondition, change.key, now)
     return [event]
@@ -171,7 +165,7 @@ async def _put_hold(tx: Transaction, hold: Hold) -> Event:
 async def _delete_hold(tx: Transaction, precondition: WritePrecondition, hold: Hold, require: Require) -> Event:
     if hold.set_by != precondition.actor:
         require(Privilege.RELEASE_RETENTION_HOLDS)
-    await tx.execute("DELETE FROM retention_holds WHERE series = $1", hold.series)
+    await tx.execute("DELETE FROM retention_holds WHERE series = $1 AND by_rule = $2", hold.series, int(hold.by_rule))
     detail: dict[str, Detail] = {
         "reason": hold.reason,
         "setBy": hold.set_by,
@@ -186,8 +180,8 @@ async def _find_rule(tx: Transaction, key: str) -> StoredRule | None:
     return None if row is None else _stored_rule(row)
 
 
-async def _find_hold(tx: Transaction, key: str) -> Hold | None:
-    row = await tx.fetchrow(_GET_HOLD, key)
+async def _find_hold(tx: Transaction, key: str, *, by_rule: bool = False) -> Hold | None:
+    row = await tx.fetchrow(_GET_HOLD, key, int(by_rule))
     return None if row is None else hold_of(row)
 
 

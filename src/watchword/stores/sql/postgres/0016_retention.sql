@@ -9,13 +9,15 @@ CREATE TABLE retention_rules (
     changed_by text COLLATE "C" NOT NULL
 );
 
+-- Of each series at most one set by hand and one declared by its rule.
 CREATE TABLE retention_holds (
-    series  text COLLATE "C" PRIMARY KEY,
+    series  text COLLATE "C" NOT NULL,
     reason  text COLLATE "C" NOT NULL,
     set_by  text COLLATE "C" NOT NULL,
     set_at  bigint NOT NULL,
     -- 1: declared by the rule of the series, and released with it.
-    by_rule integer NOT NULL
+    by_rule integer NOT NULL,
+    PRIMARY KEY (series, by_rule)
 );
 
 CREATE TABLE retention_runs (

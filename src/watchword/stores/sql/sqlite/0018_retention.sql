@@ -9,13 +9,15 @@ CREATE TABLE retention_rules (
     changed_by TEXT NOT NULL
 ) STRICT, WITHOUT ROWID;
 
+-- Of each series at most one set by hand and one declared by its rule.
 CREATE TABLE retention_holds (
-    series  TEXT PRIMARY KEY,
+    series  TEXT NOT NULL,
     reason  TEXT NOT NULL,
     set_by  TEXT NOT NULL,
     set_at  INTEGER NOT NULL,
     -- 1: declared by the rule of the series, and released with it.
-    by_rule INTEGER NOT NULL
+    by_rule INTEGER NOT NULL,
+    PRIMARY KEY (series, by_rule)
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE retention_runs (
