@@ -2,6 +2,7 @@
 one gets.
 """
 
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from urllib.parse import quote
@@ -111,12 +112,13 @@ def test_postfix_accepts_defers_and_rejects_mail(
         assert (mail["To"], mail["Return-Path"]) == ("ann@example.org", "<watchword@example.org>")
         assert "using TLSv1.3" in mail["Received"]
         assert "Token: for ann\n" in text_of(mail)
-        for name, words in (("busy", "deferred): 450 4.2.1"), ("nobody", "rejected): 550 5.1.1")):
-            done = watchword("mail", "test", f"{name}@example.org", env=env)
-            assert (done.returncode, words in done.stderr) == (1, True), done.stderr
+        assert re.findall(r"reject: RCPT .*?: (\S+ \S+) <(\w+)@", receiver.log) == [
+            ("450 4.2.1", "busy"),
+            ("550 5.1.1", "nobody"),
+        ]
         untrusted = watchword("mail", "test", "ann@example.org", env=env | {"WATCHWORD_SMTP_CA_FILE": ""})
         assert (untrusted.returncode, "certificate" in untrusted.stderr.lower()) == (1, True), untrusted.stderr
-        assert "SSL_accept error" in receiver.log
+        until(lambda: "SSL_accept error" in receiver.log, "postfix logs that TLS was refused")
 
 
 def test_people_choose_the_kinds_of_mail_they_get(server: Server, actor: str) -> None:
