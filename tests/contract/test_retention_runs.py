@@ -27,6 +27,7 @@ from watchword.engines.embedded.engine import EmbeddedEngine, open_engine
 POSTGRES = POSTGRES_KINDS[0]
 ASPECT = Aspect("dataset", "operation")
 LEASE = 10_000
+OTHER_SERIES, OTHER_INDEX = "dataset.profile", "dataset_profileaspect_v1"
 
 
 @pytest.fixture
@@ -276,6 +277,35 @@ def test_clock_that_jumps_ahead_plans_nothing_for_an_hour(
     harness.clock.now += DAY
     harness.run(pair[0].tick())
     assert states(harness) == ["NOTHING_TO_REMOVE"]
+
+
+def test_clock_that_jumps_between_ticks_or_while_runs_are_planned_ends_planning(
+    harness: StoreHarness, engine: EmbeddedEngine
+) -> None:
+    def jump() -> None:
+        harness.clock.now += 400 * DAY
+        one.jumped += 400 * DAY
+
+    old = NOW - 400 * DAY
+    fill(harness.run, engine, old, NOW)
+    harness.run(engine.make(OTHER_INDEX))
+    for series in (SERIES, OTHER_SERIES):
+        put(harness, series=series, atMost="100%")
+    one = instance(harness, engine, on_start=jump)
+    harness.run(one.tick())
+    harness.clock.now += HOUR
+    harness.run(one.tick())
+    assert [run.run.series for run in history(harness)] == [SERIES], "the second was not planned"
+    stored = harness.run(one.stored_rule())
+    assert harness.fault_of(one.planner.plan(ASPECT, stored.rule)).reason is Reason.CLOCK_JUMPED
+    harness.clock.now += HOUR
+    assert harness.run(one.planner.plan(ASPECT, stored.rule)).rows_to_delete == 2, "it was steady for an hour"
+    jump()
+    refused = harness.fault_of(one.planner.plan(ASPECT, stored.rule))
+    assert (refused.reason, refused.details["retryAfter"]) == (Reason.CLOCK_JUMPED, 3_601), "no tick has seen it"
+    harness.run(one.tick())
+    assert len([why for why in one.problems if "clock jumped" in why]) == 1
+    assert len(history(harness)) == 1
 
 
 def test_rule_that_ran_by_a_clock_ahead_is_overdue_until_then(harness: StoreHarness, engine: EmbeddedEngine) -> None:

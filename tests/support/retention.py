@@ -37,6 +37,8 @@ class ScheduledInstance:
     jumped: int = 0
     names: IndexNames = field(default_factory=IndexNames)
     problems: list[str] = field(default_factory=list)
+    on_start: Callable[[], None] = lambda: None
+    """Called after a run has started."""
     scheduler: RetentionScheduler = field(init=False)
 
     def __post_init__(self) -> None:
@@ -45,7 +47,7 @@ class ScheduledInstance:
         steady = SteadyClock(self.clock, self.clock, lambda: self.clock() - self.jumped)
         self.planner = RetentionPlanner(self.engine, operations, self.names, self.home, steady)
         self.scheduler = RetentionScheduler(
-            self.store, self.planner, self.name, lambda: None, lambda _, why: self.problems.append(why)
+            self.store, self.planner, self.name, self.on_start, lambda _, why: self.problems.append(why)
         )
 
     async def tick(self) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from watchword.domain.errors import Fault, Reason
 from watchword.domain.indices import Aspect, Histogram
 from watchword.domain.operations import Operation, Plan
 from watchword.domain.retention import (
@@ -127,7 +128,8 @@ class SteadyClock:
 
     A clock that is ahead would make rows look old. So the time that passes on it is compared with the time since the
     machine was started, which nobody sets. After a jump ahead of more than MAX_JUMP nothing is planned until an hour
-    has passed without another one. A restart forgets a jump, and a clock that was wrong from the start is not noticed.
+    has passed without another one. Plans of runs take the time from `steady`. A restart forgets a jump, and a clock
+    that was wrong from the start is not noticed.
     """
 
     def __init__(self, clock: Callable[[], int], host: Callable[[], int], since_boot: Callable[[], int]) -> None:
@@ -135,21 +137,38 @@ class SteadyClock:
         self._clock, self._host, self._since_boot = clock, host, since_boot
         self._offset: int | None = None
         self._steady_at: int | None = None
+        self._new_jump = 0
 
     def __call__(self) -> int:
         return min(self._clock(), self._host())
 
-    def check(self) -> int | None:
-        """Look at the clocks; returns the milliseconds of a jump that was not seen before."""
-        passed = self._since_boot()
-        offset = self() - passed
+    def steady(self) -> int:
+        """The time, for the plan of a run. CLOCK_JUMPED while the clock cannot be trusted."""
+        now = self._check()
+        if left := self.unsteady_for:
+            raise Fault(
+                Reason.CLOCK_JUMPED,
+                f"The server's clock jumped ahead. Runs are planned again in {left // 60_000 + 1} minutes.",
+                retryAfter=left // 1_000 + 1,
+            )
+        return now
+
+    def take_jump(self) -> int:
+        """Look at the clocks; returns the milliseconds of a jump, once for each."""
+        self._check()
+        jump, self._new_jump = self._new_jump, 0
+        return jump
+
+    def _check(self) -> int:
+        """Returns the time that was checked: another reading might be from after a jump."""
+        passed, now = self._since_boot(), self()
+        offset = now - passed
         jump = 0 if self._offset is None else offset - self._offset
         if self._offset is None or jump < 0 or jump > MAX_JUMP:
             self._offset = offset
         if jump > MAX_JUMP:
-            self._steady_at = passed + STEADY_MILLIS
-            return jump
-        return None
+            self._steady_at, self._new_jump = passed + STEADY_MILLIS, jump
+        return now
 
     @property
     def unsteady_for(self) -> int:

@@ -77,21 +77,25 @@ class RetentionPlanner:
         return self._names.written(aspect)
 
     async def plan(self, aspect: Aspect, rule: RetentionRule, until: int | None = None) -> Plan:
-        """With `until`, counted again up to the same moment."""
+        """For a run. With `until`, counted again up to the same moment. CLOCK_JUMPED also if it jumps meanwhile."""
+        plan = await self._plan(aspect, rule, self.clock.steady(), until)
+        self.clock.steady()
+        return plan
+
+    async def _plan(self, aspect: Aspect, rule: RetentionRule, now: int, until: int | None = None) -> Plan:
         async with self._operations.slot():
             index, source = await self._operations.resolve(aspect, needed=False)
-            count, end = RowCount(0, 0, 0), self.clock() - rule.keep if until is None else until
+            count, end = RowCount(0, 0, 0), now - rule.keep if until is None else until
             if source is not None:
-                count, end = await self._count(source, rule, until)
+                count, end = await self._count(source, rule, now, until)
         truncation = Truncation(aspect, end, False, keep_last=rule.keep_last, may_copy=rule.window is None)
         can_copy = isinstance(self._engine, ClusterEngine)
         plan = truncation.plan(aspect, index, count, can_copy=can_copy, home=self.home)
         window = None if rule.window is None else str(rule.window)
         return replace(plan, rule=rule.series, window=window, time_zone=rule.time_zone)
 
-    async def _count(self, source: str, rule: RetentionRule, until: int | None) -> tuple[RowCount, int]:
+    async def _count(self, source: str, rule: RetentionRule, now: int, until: int | None) -> tuple[RowCount, int]:
         if until is None:
-            now = self.clock()
             latest = now - rule.keep
             moments = [] if rule.age is None else [now - rule.age]
             if rule.max_rows is not None or rule.max_size is not None:
@@ -115,7 +119,7 @@ class RetentionPlanner:
         )
         if rule is None:
             return found
-        plan = await self.plan(aspect, rule.rule)
+        plan = await self._plan(aspect, rule.rule, now)
         found = replace(found, plan=plan, rows=plan.rows, size_bytes=plan.size_bytes)
         async with self._operations.slot():
             _, source = await self._operations.resolve(aspect, needed=False)
@@ -175,7 +179,7 @@ class RetentionScheduler:
     async def tick(self, *, measure: bool = True) -> None:
         """Plan what is due. Anything that fails is tried again at the next tick."""
         clock = self._planner.clock
-        if jump := clock.check():
+        if jump := clock.take_jump():
             self._unreported_jump = jump
             self._log("", f"The clock jumped ahead by {jump // 1_000} s. No run is planned for an hour.")
         seen, now = await self._store.retention_snapshot(self._planner.home), clock()
@@ -192,15 +196,20 @@ class RetentionScheduler:
             return
         for run in stale:
             await self._store.supersede_run(run.number)
-        for run in approved:
-            with self._noting(run.series, run.due_at):
-                await self.start_approved(run)
-        if rules or measures:
-            listed = await self._planner.series()
-            self._listed = frozenset(listed)
-            if measures:
-                await self._measure(listed, now // DAY)
-            await self._plan_due(seen, rules, listed, now)
+        try:
+            for run in approved:
+                with self._noting(run.series, run.due_at):
+                    await self.start_approved(run)
+            if rules or measures:
+                listed = await self._planner.series()
+                self._listed = frozenset(listed)
+                if measures:
+                    await self._measure(listed, now // DAY)
+                await self._plan_due(seen, rules, listed, now)
+        except Fault as fault:
+            if fault.reason is not Reason.CLOCK_JUMPED:
+                raise
+            self.wake()  # the next tick reports it
 
     async def _lease(self) -> bool:
         return await self._store.lease_retention(self._planner.home, self._holder, LEASE_MILLIS)
@@ -329,6 +338,9 @@ class RetentionScheduler:
         self._measured = day
 
 
+_END_THE_TICK = (Reason.STORE_UNAVAILABLE, Reason.OUTCOME_UNKNOWN, Reason.CLOCK_JUMPED)
+
+
 class _NotedFault:
     """Notes a fault within it as the last error of a series; the next tick tries again."""
 
@@ -342,7 +354,7 @@ class _NotedFault:
         if error is None:
             self._scheduler.note(self._series, self._due_at, None)
             return False
-        if not isinstance(error, Fault) or error.reason in (Reason.STORE_UNAVAILABLE, Reason.OUTCOME_UNKNOWN):
+        if not isinstance(error, Fault) or error.reason in _END_THE_TICK:
             return False
         if error.reason is Reason.OPERATION_RUNNING:
             return True  # it is late, and happens once that one is over
@@ -409,12 +421,6 @@ class RetentionRuns:
         """The same as a run that is due: it waits for approval beyond `atMost`, and in mode report it reports."""
         grant.expect(TRUNCATE)
         aspect = self._planner.written(aspect)
-        if left := self._planner.clock.unsteady_for:
-            raise Fault(
-                Reason.CLOCK_JUMPED,
-                f"The server's clock jumped ahead. Runs are planned again in {left // 60_000 + 1} minutes.",
-                retryAfter=left // 1_000 + 1,
-            )
         rule = (await self._store.retention()).rule_of(aspect)
         if rule is None:
             raise Fault(Reason.RULE_NOT_FOUND, f"There is no retention rule for {aspect}.")
@@ -433,7 +439,7 @@ class RetentionRuns:
         approved = await self._authority.write(
             grant, lambda grant: self._store.approve_run(grant.precondition, number, rows)
         )
-        if approved.run.home != self._planner.home or self._planner.clock.unsteady_for:
+        if approved.run.home != self._planner.home:
             return approved
         with suppress(Fault):  # the scheduler tries again
             return await self._scheduler.start_approved(approved.run) or approved
