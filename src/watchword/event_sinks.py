@@ -56,14 +56,23 @@ def _lines(events: Sequence[KeptEvent]) -> bytes:
 
 
 class _StdoutSink:
+    """A failed write, or another process before this one, may have cut off a line. The event comes again, on a line of
+    its own.
+    """
+
+    def __init__(self) -> None:
+        self._is_line_start = False
+
     def write(self, events: Sequence[KeptEvent]) -> None:
-        left = memoryview(_lines(events))
+        left = memoryview((b"" if self._is_line_start else b"\n") + _lines(events))
+        self._is_line_start = False
         ready = select.poll()
         ready.register(1, select.POLLOUT)
         while left:
             if not ready.poll(PATIENCE_SECONDS * 1000):
                 raise TimeoutError("nothing reads standard output")
             left = left[os.write(1, left[:PIPE_CHUNK]) :]
+        self._is_line_start = True
 
     def close(self) -> None:
         """Standard output stays open."""

@@ -107,6 +107,32 @@ def test_expiring_tokens_are_one_digest_a_day(harness: StoreHarness, post: Post)
     assert "token 4" in text_of(post.server.mails[-1])
 
 
+def test_digest_comes_before_the_expiry_and_without_ended_tokens(harness: StoreHarness, post: Post) -> None:
+    start = NOW + 7 * DAY
+    for number, expires_at in enumerate((30 * DAY + 4 * MINUTE, 30 * DAY + 10 * MINUTE), 1):
+        harness.token(number, expires_at=start + expires_at)
+    owners = {3: ANN, 4: ANN, 5: ANN, 6: BOB, 7: EVE}
+    soon = start + DAY + 5 * MINUTE
+    tokens = {number: harness.token(number, owner, expires_at=soon) for number, owner in owners.items()}
+    post.send()
+    harness.clock.now = start - 2 * MINUTE
+    note_expiring(harness)
+    assert len(post.send() + post.send(later=DIGEST_DELAY)) == 3
+    for later in (4 * MINUTE, 15 * MINUTE):  # the first begins a digest that waits for a day
+        harness.clock.now = start + later
+        note_expiring(harness)
+        assert post.send() == []
+    harness.revoke(tokens[4])
+    harness.rotate_and_use(8, tokens[5], expires_at=start + 2 * DAY, created_at=start)
+    harness.revoke(tokens[7])
+    post.send()
+    post.server.mails.clear()
+    assert post.send(later=12 * HOUR) == ["ann@example.org", "bob@example.org"]
+    text = text_of(next(mail for mail in post.server.mails if mail["To"] == "ann@example.org"))
+    assert [number for number in range(1, 9) if f"token {number}" in text] == [1, 2, 3]
+    assert harness.run(harness.store.waiting_mails(10)) == 0
+
+
 def test_deferred_mail_is_sent_again_and_rejected_mail_is_not(harness: StoreHarness, post: Post) -> None:
     for actor in (ANN, BOB):
         suspend(harness, actor)

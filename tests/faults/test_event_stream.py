@@ -3,6 +3,7 @@
 import json
 import signal
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -195,6 +196,34 @@ def test_other_targets_continue_where_the_last_one_stopped(
     }
     sequence = [one["event"]["sequence"] for one in printed + received]
     assert sequence == sorted(set(sequence))
+
+
+BLOCKED = """
+import sys
+from watchword import event_sinks
+from watchword.domain.event_stream import StreamTarget, Transport
+from watchword.domain.events import KeptEvent
+event_sinks.PATIENCE_SECONDS = 0.2
+sink = event_sinks.open_sink(StreamTarget(Transport.STDOUT))
+while True:
+    try:
+        sink.write([KeptEvent(1, "a", None, "token.created", "t", "unix", "r", {"long": "x" * 100_000}, 7)])
+        break
+    except TimeoutError:
+        print("blocked", file=sys.stderr, flush=True)
+"""
+
+
+def test_event_cut_off_in_a_pipe_comes_again_on_its_own_line() -> None:
+    with subprocess.Popen([sys.executable, "-c", BLOCKED], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stderr.readline() == b"blocked\n"
+        text = process.stdout.read().decode()
+    good, cut = parsed(text)
+    assert text.startswith("\n")
+    assert [event["event"]["sequence"] for event in good] == [7]
+    assert any(cut)
 
 
 def test_stop_answers_requests_that_wait(make_server: MakeServer) -> None:

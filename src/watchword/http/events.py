@@ -40,7 +40,7 @@ class EventsEndpoint:
         grant = await self._authorize(request)
         asked = read_query(request)
         if unknown := [name for name in asked if name not in _PARAMETERS]:
-            raise invalid(unknown[0], f"The parameters are {', '.join(_PARAMETERS)}; {unknown[0]} is none of them.")
+            raise invalid(unknown[0], f"Unknown parameter {unknown[0]}. Allowed: {', '.join(_PARAMETERS)}.")
         count = check_page_size(_number(asked, "count", DEFAULT_COUNT))
         wait = _number(asked, "wait", 0)
         if wait > MAX_WAIT:

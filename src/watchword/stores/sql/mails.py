@@ -1,7 +1,8 @@
 """Mails: written when their events are read, with the move of the cursor; claimed before they are sent."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
+from dataclasses import replace
 from operator import attrgetter
 
 import orjson
@@ -42,8 +43,11 @@ INSERT INTO mails (kind, recipient, address, items, more, made_at, next_at, stat
 VALUES ($1, $2, $3, $4, $5, $6, $7, 'WAITING')"""
 # Untried: it may still grow.
 _GROWING = """
-SELECT number, items, more FROM mails
+SELECT number, items, more, next_at FROM mails
 WHERE recipient = $1 AND kind = $2 AND state = 'WAITING' AND attempts = 0 ORDER BY number LIMIT 1"""
+_GROW = """
+UPDATE mails SET address = $2, items = $3, more = $4, next_at = $5
+WHERE number = $1 AND state = 'WAITING' AND attempts = 0"""
 _LAST = "SELECT max(coalesce(done_at, next_at)) FROM mails WHERE recipient = $1 AND kind = $2"
 _DUE = "SELECT number FROM mails WHERE state = 'WAITING' AND next_at <= (SELECT now_ms()) ORDER BY next_at"
 _CLAIM = f"""
@@ -54,6 +58,7 @@ _SETTLE = """
 UPDATE mails SET state = $3, error = $4, next_at = $5,
     done_at = CASE WHEN $3::text = 'WAITING' THEN NULL ELSE $6::bigint END
 WHERE number = $1 AND attempts = $2 AND state = 'WAITING'"""
+_EXPIRES = "revoked_at IS NULL AND replaced_at IS NULL AND expires_at > (SELECT now_ms())"
 _PUT_OFF = """
 INSERT INTO mail_preferences (actor_urn, kinds_off) VALUES ($1, $2)
 ON CONFLICT (actor_urn) DO UPDATE SET kinds_off = excluded.kinds_off"""
@@ -82,11 +87,11 @@ class SqlMails(SqlPart):
     async def claim_mails(self, most: int, millis: int) -> tuple[Mail, ...]:
         async def work(tx: Transaction) -> tuple[Mail, ...]:
             found = await tx.fetch(_CLAIM.format(skip_locked=tx.dialect.skip_locked), most, millis)
-            mails = (
+            mails = [
                 Mail(number, KINDS[kind], recipient, address, orjson.loads(items), more, made_at, attempts)
                 for number, kind, recipient, address, items, more, made_at, attempts in found
-            )
-            return tuple(sorted(mails, key=attrgetter("number")))
+            ]
+            return tuple(sorted([mail async for mail in _without_ended(tx, mails)], key=attrgetter("number")))
 
         # Looked for by a read first, so that an idle process writes nothing.
         if await self._db.row(f"{_DUE} LIMIT 1") is None:
@@ -173,25 +178,38 @@ async def _addresses(
 
 
 async def _add_to_digest(tx: Transaction, recipient: str, address: str, items: list[Item], now: int) -> None:
-    """One digest a day: it begins a day after the last one ended."""
+    """One digest a day: it begins a day after the last one ended, or when half of the time to an expiry is over."""
     kind = MailKind.TOKEN_EXPIRING.value
+    latest = max(now, min((now + item["expiresAt"]) // 2 for item in items))
     growing = await tx.fetchrow(_GROWING, recipient, kind)
-    if growing is None:
-        last = await tx.fetchval(_LAST, recipient, kind)
-        due = now + DIGEST_DELAY if last is None else max(now + DIGEST_DELAY, last + DAY)
-        shown = rows.json_text(items[:MAX_ITEMS])
-        await tx.execute(_ADD, kind, recipient, address, shown, max(0, len(items) - MAX_ITEMS), now, due)
-        return
-    number, text, more = growing
-    together = [*orjson.loads(text), *items]
-    surplus = max(0, len(together) - MAX_ITEMS)
-    await tx.execute(
-        "UPDATE mails SET address = $2, items = $3, more = $4 WHERE number = $1",
-        number,
-        address,
-        rows.json_text(together[:MAX_ITEMS]),
-        more + surplus,
-    )
+    if growing is not None:
+        number, text, more, next_at = growing
+        shown, surplus = _shown([*orjson.loads(text), *items])
+        if await tx.execute(_GROW, number, address, shown, more + surplus, min(next_at, latest)):
+            return
+    last = await tx.fetchval(_LAST, recipient, kind)
+    due = now + DIGEST_DELAY if last is None else max(now + DIGEST_DELAY, last + DAY)
+    await tx.execute(_ADD, kind, recipient, address, *_shown(items), now, min(due, latest))
+
+
+def _shown(items: list[Item]) -> tuple[str, int]:
+    """The items that a mail names, and how many more there are."""
+    return rows.json_text(items[:MAX_ITEMS]), max(0, len(items) - MAX_ITEMS)
+
+
+async def _without_ended(tx: Transaction, mails: Sequence[Mail]) -> AsyncIterator[Mail]:
+    """Digests name no token that is revoked, replaced or expired by now. Those that would say nothing are deleted."""
+    digests = [mail for mail in mails if mail.kind is MailKind.TOKEN_EXPIRING]
+    named = sorted({item["token"] for mail in digests for item in mail.items})
+    expire = f"SELECT id FROM tokens WHERE id {tx.dialect.any_of('$1')} AND {_EXPIRES}"
+    expiring = {row[0] for row in await tx.fetch(expire, named)} if named else set()
+    for mail in mails:
+        if mail.kind is not MailKind.TOKEN_EXPIRING:
+            yield mail
+        elif (items := [item for item in mail.items if item["token"] in expiring]) or mail.more:
+            yield replace(mail, items=items)
+        else:
+            await tx.execute("DELETE FROM mails WHERE number = $1", mail.number)
 
 
 def _kinds(text: str) -> frozenset[MailKind]:
