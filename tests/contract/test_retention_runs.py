@@ -1,6 +1,8 @@
 """Runs of retention rules: each moment of a schedule once, on any number of instances, whatever the clock does."""
 
+import asyncio
 import json
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -20,7 +22,7 @@ from watchword.domain.lifetimes import DAY
 from watchword.domain.operations import State
 from watchword.domain.policies import Privilege
 from watchword.domain.ports import Store
-from watchword.domain.retention import RunState
+from watchword.domain.retention import RunState, StoredRule
 from watchword.domain.retention_runs import PlannedRun, ShownRun, outcome
 from watchword.engines.embedded.engine import EmbeddedEngine, open_engine
 
@@ -47,7 +49,7 @@ def put(harness: StoreHarness, **fields: Any) -> None:
 
 def fill(run: Run, engine: EmbeddedEngine, *times: int) -> None:
     run(engine.make(INDEX))
-    run(engine.write(INDEX, [Row(json.dumps({"timestampMillis": time}).encode()) for time in times]))
+    run(engine.write(INDEX, [Row(json.dumps({"timestampMillis": at}).encode()) for at in times]))
 
 
 def instance(
@@ -343,6 +345,47 @@ def test_rule_without_success_for_three_periods_is_reported_once(
     harness.run(one.tick())
     assert one.scheduler.numbers.overdue == 0
     assert overdue() == [SERIES]
+
+
+def test_tick_leaves_the_event_loop_free_while_a_thousand_rules_are_read(
+    harness: StoreHarness, engine: EmbeddedEngine
+) -> None:
+    """Their moments are computed once, not at every tick."""
+    rules = [
+        StoredRule(rule(series=f"dataset.a{number}", schedule="0 0 29 2 *"), None, NOW, ADMIN)
+        for number in range(1_000)
+    ]
+    scheduler = instance(harness, engine).scheduler
+
+    async def longest_pause() -> float:
+        working = asyncio.ensure_future(scheduler._times_of(rules, harness.clock.now))
+        longest = 0.0
+        while not working.done():
+            begin = time.perf_counter()
+            await asyncio.sleep(0)
+            longest = max(longest, time.perf_counter() - begin)
+        assert len(working.result()) == len(rules)
+        return longest
+
+    assert harness.run(longest_pause()) < 0.5
+    computed = dict(scheduler._times)
+    harness.clock.now += MINUTE
+    harness.run(longest_pause())
+    assert all(scheduler._times[key] is kept for key, kept in computed.items())
+
+
+def test_rule_whose_time_zone_is_not_installed_does_not_stop_the_others(
+    harness: StoreHarness, engine: EmbeddedEngine
+) -> None:
+    elsewhere = replace(rule(series=OTHER_SERIES), time_zone="Mars/Olympus")
+    harness.run(harness.store.put_rule(SYSTEM, elsewhere, allowed))
+    put(harness)
+    one = instance(harness, engine)
+    harness.clock.now += HOUR
+    for _ in range(2):
+        harness.run(one.tick())
+    assert [run.run.series for run in history(harness)] == [SERIES]
+    assert one.problems == ["The time zone Mars/Olympus is not installed on this server."]
 
 
 def test_sizes_of_a_day_are_kept_once(harness: StoreHarness, engine: EmbeddedEngine, other: Store) -> None:

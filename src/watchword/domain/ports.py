@@ -627,9 +627,9 @@ class RetentionRunStore(Protocol):
         """Newest first, of one series or all."""
 
     async def note_overdue(
-        self, precondition: WritePrecondition, home: str, series: str, detail: dict[str, Detail] | None
+        self, precondition: WritePrecondition, home: str, details: Mapping[str, dict[str, Detail] | None]
     ) -> None:
-        """Write the event that a series is overdue, once until this is called without detail."""
+        """Write the events that series are overdue, once each until this is called for it without detail."""
 
     async def note_clock_jump(self, precondition: WritePrecondition, seconds: int) -> None: ...
 

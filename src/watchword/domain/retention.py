@@ -7,10 +7,11 @@ that is younger than `keep`.
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from datetime import time as time_of_day
 from enum import Enum
+from itertools import islice, pairwise
 from typing import Any, NamedTuple, Self
 from zoneinfo import ZoneInfo
 
@@ -39,9 +40,10 @@ _UNITS = {"kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 _SIZE = re.compile(r"([1-9]\d{0,5})\s?(kB|MB|GB|TB)", re.ASCII)
 _SHARE = re.compile(r"(\d{1,3}(?:\.\d{1,3})?)%", re.ASCII)
 _WINDOW = re.compile(r"([01]\d|2[0-3]):([0-5]\d)-([01]\d|2[0-3]):([0-5]\d)", re.ASCII)
-_LOOK_BACK = tuple(days * DAY for days in (2, 40, 400, 3_000))
-"""How far back the last moment of a schedule is looked for: a schedule of every minute is found near, that of every
-29th of February far away.
+HOUR = 3_600_000
+_LOOK_BACK = (HOUR, *(days * DAY for days in (2, 40, 400, 3_000)))
+"""How far back the last moment of a schedule is looked for: that of every hour is found near, that of every 29th of
+February far away.
 """
 
 
@@ -77,6 +79,18 @@ class Window(NamedTuple):
         raise AssertionError(self)
 
 
+class ScheduleTimes(NamedTuple):
+    """The moments of a schedule around a time."""
+
+    last: int | None  # the last one up to then
+    following: int
+    period: int
+
+    def is_of(self, now: int) -> bool:
+        """Whether they are the moments around this time too."""
+        return (self.last or self.following) <= now < self.following
+
+
 @dataclass(frozen=True, slots=True)
 class RetentionRule:
     """What is kept of a series. Durations are milliseconds, sizes bytes."""
@@ -104,7 +118,10 @@ class RetentionRule:
 
     @property
     def zone(self) -> ZoneInfo:
-        return ZoneInfo(self.time_zone)
+        try:
+            return ZoneInfo(self.time_zone)
+        except (OSError, ValueError, KeyError):
+            raise invalid("timeZone", f"The time zone {self.time_zone} is not installed on this server.") from None
 
     @property
     def age(self) -> int | None:
@@ -129,14 +146,13 @@ class RetentionRule:
     def next_due(self, now: int) -> int:
         return next(self._moments(now))
 
-    def period(self, now: int) -> int:
-        """Between the last two moments of the schedule, or the next two where there are none yet."""
-        last = self.last_due(now - _LOOK_BACK[-1], now)
-        before = None if last is None else self.last_due(last - _LOOK_BACK[-1], last - 1)
-        if last is not None and before is not None:
-            return last - before
-        first = self.next_due(now)
-        return self.next_due(first) - first
+    def times(self, now: int) -> ScheduleTimes:
+        """The period is the longer one of the current and the one before, or the next where there are none yet."""
+        last, following = self.last_due(now - _LOOK_BACK[-1], now), self.next_due(now)
+        if last is None:
+            return ScheduleTimes(None, following, self.next_due(following) - following)
+        before = self.last_due(last - _LOOK_BACK[-1], last - 1)
+        return ScheduleTimes(last, following, max(following - last, 0 if before is None else last - before))
 
     def _moments(self, after: int) -> Iterator[int]:
         """Debian cron's rules at the change to and from summer time: what falls into a skipped hour happens right after
@@ -258,15 +274,19 @@ class RetentionState:
 
     rules: tuple[StoredRule, ...] = ()
     holds: tuple[Hold, ...] = field(default=())
+    _rules: dict[str, StoredRule] = field(init=False, repr=False, compare=False)
+    _holds: dict[str, Hold] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_rules", {one.rule.key: one for one in self.rules})
+        object.__setattr__(self, "_holds", {one.series: one for one in self.holds})
 
     def rule_of(self, series: Aspect | str) -> StoredRule | None:
         """The rule of the series, or else that of every series."""
-        found = {one.rule.key: one for one in self.rules}
-        return found.get(series_key(series)) or found.get(EVERY_SERIES)
+        return self._rules.get(series_key(series)) or self._rules.get(EVERY_SERIES)
 
     def hold_of(self, series: Aspect | str) -> Hold | None:
-        found = {one.series: one for one in self.holds}
-        return found.get(series_key(series)) or found.get(EVERY_SERIES)
+        return self._holds.get(series_key(series)) or self._holds.get(EVERY_SERIES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -379,9 +399,12 @@ def parse_rule(asked: Mapping[str, Any], where: str = "") -> RetentionRule:
         mode=mode,
         hold=None if hold is None else check_hold_reason(hold, where + "hold"),
     )
-    # A schedule without any moment, such as the 30th of February.
-    if next(rule._moments(0), None) is None:  # noqa: SLF001
+    # Two of any three in a row are in one hour where the schedule has several minutes. UTC has no summer time.
+    moments = list(islice(replace(rule, time_zone="UTC")._moments(0), 3))  # noqa: SLF001
+    if not moments:  # such as the 30th of February
         raise invalid(where + "schedule", f"{where}schedule has no moment in the years to come.")
+    if any(later - earlier < HOUR for earlier, later in pairwise(moments)):
+        raise invalid(where + "schedule", f"{where}schedule must leave at least an hour between runs.")
     return rule
 
 
@@ -437,9 +460,13 @@ def parse_window(value: object, where: str = "window") -> Window:
 
 def _zone(value: object, where: str) -> str:
     try:
-        return ZoneInfo(value if isinstance(value, str) else "").key
+        zone = ZoneInfo(value if isinstance(value, str) else "").key
     except (OSError, ValueError, KeyError):
-        raise invalid(where, f"{where} must be a time zone such as UTC or Europe/Berlin.") from None
+        zone = ""
+    if not zone or zone in ("localtime", "posixrules", "Factory") or zone.startswith(("right/", "posix/")):
+        # Those differ from machine to machine.
+        raise invalid(where, f"{where} must be a time zone such as UTC or Europe/Berlin.")
+    return zone
 
 
 def _schedule(value: object, where: str) -> str:

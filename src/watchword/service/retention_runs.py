@@ -6,7 +6,7 @@ same thing, and each moment of a schedule is added once. When nothing is due, a 
 
 import asyncio
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
@@ -14,6 +14,7 @@ from typing import NamedTuple
 from watchword.domain.actors import Caller, Grant, system_precondition
 from watchword.domain.engine import ClusterEngine, Engine
 from watchword.domain.errors import Fault, Reason
+from watchword.domain.events import Detail
 from watchword.domain.indices import ENDING, Aspect, IndexNames, IndexSize, RowCount
 from watchword.domain.lifetimes import DAY
 from watchword.domain.operations import Plan, Truncation
@@ -25,6 +26,7 @@ from watchword.domain.retention import (
     RetentionRun,
     RetentionState,
     RunState,
+    ScheduleTimes,
     SizeOfDay,
     StoredRule,
     series_key,
@@ -153,6 +155,7 @@ class RetentionScheduler:
     """Of the series whose due run could not be planned yet: when it was due, and why."""
     _settled: dict[str, tuple[int, int]] = field(default_factory=dict)
     """By rule: when it was changed, and the last moment whose runs are all added."""
+    _times: dict[str, tuple[StoredRule, ScheduleTimes]] = field(default_factory=dict)
     _listed: frozenset[str] | None = None
     _measured: int | None = None
     _unreported_jump: int = 0
@@ -183,59 +186,92 @@ class RetentionScheduler:
             self._unreported_jump = jump
             self._log("", f"The clock jumped ahead by {jump // 1_000} s. No run is planned for an hour.")
         seen, now = await self._store.retention_snapshot(self._planner.home), clock()
-        overdue = self._overdue(seen, now)
+        times = await self._times_of(seen.state.rules, now)
+        overdue = self._overdue(seen, times, now)
         self.numbers = RetentionNumbers(len(seen.waiting), len(overdue), clock.unsteady_for > 0)
-        await self._report(seen, overdue)
-        if clock.unsteady_for:
-            return
+        await self._report_jump()
+        problem = None
+        try:
+            if not clock.unsteady_for:
+                await self._plan(seen, times, now, measure=measure)
+        except Fault as fault:
+            problem = fault
+        await self._report_overdue(seen, overdue)
+        if problem is not None and problem.reason is Reason.CLOCK_JUMPED:
+            self.wake()  # the next tick reports it
+        elif problem is not None:
+            raise problem
+
+    async def _times_of(self, rules: Iterable[StoredRule], now: int) -> dict[str, ScheduleTimes]:
+        """By rule. Computed only when a rule was changed or a moment has come."""
+        found: dict[str, tuple[StoredRule, ScheduleTimes]] = {}
+        for rule in rules:
+            kept = self._times.get(rule.rule.key)
+            if kept is None or kept[0] != rule or not kept[1].is_of(now):
+                await asyncio.sleep(0)  # a thousand rules take a second
+                try:
+                    kept = rule, rule.rule.times(now)
+                except Fault as fault:
+                    self.note(f"rule {rule.rule.key}", 0, fault.message)
+                    continue
+                self.note(f"rule {rule.rule.key}", 0, None)
+            found[rule.rule.key] = kept
+        self._times = found
+        return {key: times for key, (_, times) in found.items()}
+
+    async def _plan(
+        self, seen: RetentionSnapshot, times: Mapping[str, ScheduleTimes], now: int, *, measure: bool
+    ) -> None:
         stale = [run for run in seen.waiting if not _is_current(run, seen.state)]
         approved = [run for run in seen.waiting if run.approved_at is not None and run not in stale]
-        rules = [rule for rule in seen.state.rules if self._is_due(rule, now)]
+        rules = [rule for rule in seen.state.rules if self._is_due(rule, times.get(rule.rule.key))]
         measures = measure and self._measured != now // DAY and seen.measured != now // DAY
         if not (stale or approved or rules or measures) or not await self._lease():
             return
         for run in stale:
             await self._store.supersede_run(run.number)
-        try:
-            for run in approved:
-                with self._noting(run.series, run.due_at):
-                    await self.start_approved(run)
-            if rules or measures:
-                listed = await self._planner.series()
-                self._listed = frozenset(listed)
-                if measures:
-                    await self._measure(listed, now // DAY)
-                await self._plan_due(seen, rules, listed, now)
-        except Fault as fault:
-            if fault.reason is not Reason.CLOCK_JUMPED:
-                raise
-            self.wake()  # the next tick reports it
+        for run in approved:
+            with self._noting(run.series, run.due_at):
+                await self.start_approved(run)
+        if rules or measures:
+            listed = await self._planner.series()
+            self._listed = frozenset(listed)
+            if measures:
+                await self._measure(listed, now // DAY)
+            await self._plan_due(seen, {rule.rule.key: times[rule.rule.key] for rule in rules}, listed)
 
     async def _lease(self) -> bool:
         return await self._store.lease_retention(self._planner.home, self._holder, LEASE_MILLIS)
 
-    def _is_due(self, rule: StoredRule, now: int) -> bool:
-        due = rule.rule.last_due(rule.changed_at, now)
-        return due is not None and self._settled.get(rule.rule.key, (0, 0)) < (rule.changed_at, due)
+    def _is_due(self, rule: StoredRule, times: ScheduleTimes | None) -> bool:
+        due = None if times is None else times.last
+        if due is None or due <= rule.changed_at:
+            return False
+        return self._settled.get(rule.rule.key, (0, 0)) < (rule.changed_at, due)
 
     async def _plan_due(
-        self, seen: RetentionSnapshot, rules: list[StoredRule], listed: dict[str, tuple[Aspect, IndexSize]], now: int
+        self,
+        seen: RetentionSnapshot,
+        times: Mapping[str, ScheduleTimes],
+        listed: dict[str, tuple[Aspect, IndexSize]],
     ) -> None:
-        keys = {rule.rule.key for rule in rules}
         unsettled: set[str] = set()
-        for due in self._due(seen, listed, now):
-            if due.rule.rule.key not in keys:
-                continue
+        for due in self._due(seen, times, listed):
             if not await self._lease():
                 return
             if not await self._add(due):
                 unsettled.add(due.rule.rule.key)
-        for rule in rules:
-            last = rule.rule.last_due(rule.changed_at, now)
-            if rule.rule.key not in unsettled and last is not None:
-                self._settled[rule.rule.key] = rule.changed_at, last
+        for key in times.keys() - unsettled:
+            rule, last = seen.state.rule_of(key), times[key].last
+            if rule is not None and last is not None:
+                self._settled[key] = rule.changed_at, last
 
-    def _due(self, seen: RetentionSnapshot, listed: dict[str, tuple[Aspect, IndexSize]], now: int) -> Iterator[DueRun]:
+    def _due(
+        self,
+        seen: RetentionSnapshot,
+        times: Mapping[str, ScheduleTimes],
+        listed: dict[str, tuple[Aspect, IndexSize]],
+    ) -> Iterator[DueRun]:
         """One for each series whose rule has a moment that no run has been added for, the longest due first."""
         aspects = {key: aspect for key, (aspect, _) in listed.items()}
         named = [rule.rule.aspect for rule in seen.state.rules]
@@ -243,12 +279,11 @@ class RetentionScheduler:
         found = []
         for key, aspect in aspects.items():
             rule = seen.state.rule_of(aspect)
-            if rule is None:
+            if rule is None or rule.rule.key not in times:
                 continue
-            runs = seen.runs.get(key)
+            runs, due = seen.runs.get(key), times[rule.rule.key].last
             after = rule.changed_at if runs is None else max(rule.changed_at, runs.last_due)
-            due = rule.rule.last_due(after, now)
-            if due is not None:
+            if due is not None and due > after:
                 found.append(DueRun(aspect, rule, due))
         yield from sorted(found, key=lambda one: (one.due_at, one.aspect))
 
@@ -292,7 +327,7 @@ class RetentionScheduler:
             self.errors[series] = due_at, problem
             self._log(series, problem)
 
-    def _overdue(self, seen: RetentionSnapshot, now: int) -> dict[str, StoredRule]:
+    def _overdue(self, seen: RetentionSnapshot, times: Mapping[str, ScheduleTimes], now: int) -> dict[str, StoredRule]:
         """The series, of rules in mode enforce, without a success for three periods. What is held is not overdue."""
         keys = {rule.rule.key for rule in seen.state.rules if rule.rule.aspect is not None}
         keys |= set(seen.runs) if self._listed is None else set(seen.runs) & self._listed
@@ -302,35 +337,33 @@ class RetentionScheduler:
             if rule is None or rule.rule.mode is not Mode.ENFORCE or seen.state.hold_of(key) is not None:
                 continue
             since = max(rule.changed_at, (runs and runs.succeeded_at) or 0)
-            period = rule.rule.period(now)
+            period = times[rule.rule.key].period if rule.rule.key in times else DAY
             # After a run planned by a clock that was ahead, none is due until that time.
             is_ahead = runs is not None and runs.last_due > now + period
             if is_ahead or now - since > PERIODS * period:
                 found[key] = rule
         return found
 
-    async def _report(self, seen: RetentionSnapshot, overdue: dict[str, StoredRule]) -> None:
+    async def _report_jump(self) -> None:
         """In the audit log, once for all schedulers."""
-        home = self._planner.home
         if self._unreported_jump:
-            if await self._store.lease_retention(f"clock/{home}", self._holder, STEADY_MILLIS):
+            if await self._store.lease_retention(f"clock/{self._planner.home}", self._holder, STEADY_MILLIS):
                 await self._store.note_clock_jump(SCHEDULER, self._unreported_jump // 1_000)
             self._unreported_jump = 0
+
+    async def _report_overdue(self, seen: RetentionSnapshot, overdue: dict[str, StoredRule]) -> None:
+        """In the audit log, once for all schedulers."""
+        details: dict[str, dict[str, Detail] | None] = dict.fromkeys(seen.reported - overdue.keys())
         for series in overdue.keys() - seen.reported:
             runs = seen.runs.get(series)
             error = self.errors.get(series)
-            await self._store.note_overdue(
-                SCHEDULER,
-                home,
-                series,
-                {
-                    "rule": overdue[series].rule.series,
-                    "succeededAt": None if runs is None else runs.succeeded_at,
-                    "error": None if error is None else error[1],
-                },
-            )
-        for series in seen.reported - overdue.keys():
-            await self._store.note_overdue(SCHEDULER, home, series, None)
+            details[series] = {
+                "rule": overdue[series].rule.series,
+                "succeededAt": None if runs is None else runs.succeeded_at,
+                "error": None if error is None else error[1],
+            }
+        if details:
+            await self._store.note_overdue(SCHEDULER, self._planner.home, details)
 
     async def _measure(self, listed: dict[str, tuple[Aspect, IndexSize]], day: int) -> None:
         sizes = [SizeOfDay(series, day, size.rows, size.size_bytes) for series, (_, size) in listed.items()]

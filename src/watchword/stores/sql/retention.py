@@ -7,6 +7,7 @@ import orjson
 from watchword.domain.actors import WritePrecondition
 from watchword.domain.errors import Fault, Reason
 from watchword.domain.events import Action, Detail, Event
+from watchword.domain.indices import Aspect
 from watchword.domain.operations import Operation
 from watchword.domain.policies import ChangeKind, Privilege, Require
 from watchword.domain.retention import (
@@ -19,7 +20,7 @@ from watchword.domain.retention import (
     series_key,
 )
 from watchword.stores import rows
-from watchword.stores.sql.holds import HOLD, hold_of
+from watchword.stores.sql.holds import HOLD, find_hold, hold_of
 from watchword.stores.sql.operations import cancel_active
 from watchword.stores.sql.transaction import (
     RETENTION,
@@ -107,6 +108,13 @@ class SqlRetention(SqlPart):
 async def read_state(tx: Transaction) -> RetentionState:
     holds = await tx.fetch(f"SELECT {HOLD} FROM retention_holds ORDER BY series, by_rule DESC")
     return RetentionState(await find_rules(tx), tuple(map(hold_of, holds)))
+
+
+async def read_state_of(tx: Transaction, series: Aspect | str) -> RetentionState:
+    """The part that decides about one series."""
+    found = await tx.fetch(f"SELECT {_RULE} FROM retention_rules WHERE series IN ($1::text, '*')", series_key(series))
+    hold = await find_hold(tx, series)
+    return RetentionState(tuple(map(_stored_rule, found)), () if hold is None else (hold,))
 
 
 async def find_rules(tx: Transaction) -> tuple[StoredRule, ...]:

@@ -1,6 +1,6 @@
 """Runs of retention rules: each moment of a schedule once, and at most one operation per series."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import orjson
@@ -14,7 +14,7 @@ from watchword.domain.retention import RetentionRule, RetentionRun, RunState, Si
 from watchword.domain.retention_runs import PlannedRun, RetentionSnapshot, RunPage, SeriesRuns, ShownRun
 from watchword.stores import rows
 from watchword.stores.sql.operations import index_lock, insert_operation, read_operations
-from watchword.stores.sql.retention import read_state
+from watchword.stores.sql.retention import read_state, read_state_of
 from watchword.stores.sql.transaction import (
     RETENTION,
     SqlPart,
@@ -86,7 +86,7 @@ class SqlRetentionRuns(SqlPart):
     @transaction
     async def add_run(self, tx: Transaction, precondition: WritePrecondition, planned: PlannedRun) -> ShownRun | None:
         now = await _prepare(tx, precondition, planned.home, planned.series, planned.plan)
-        state = await read_state(tx)
+        state = await read_state_of(tx, planned.aspect)
         if state.rule_of(planned.aspect) != planned.rule:
             return None
         last = await tx.fetchval(
@@ -133,7 +133,7 @@ class SqlRetentionRuns(SqlPart):
                 f"Run {number} does not wait for approval: {run.state.value}.",
                 state=run.state.value,
             )
-        state = await read_state(tx)
+        state = await read_state_of(tx, run.plan.aspect)
         current = state.rule_of(run.plan.aspect)
         if current is None or current.rule != run.rule:
             raise Fault(
@@ -160,7 +160,7 @@ class SqlRetentionRuns(SqlPart):
         run = await _locked(tx, approved.number)
         if run is None or run != approved or run.state is not RunState.WAITING or run.approved_at is None:
             return None
-        state = await read_state(tx)
+        state = await read_state_of(tx, plan.aspect)
         current = state.rule_of(plan.aspect)
         if current is None or current.rule != run.rule:
             return ShownRun(await _change(tx, replace(run, state=RunState.SUPERSEDED)), None)
@@ -193,16 +193,22 @@ class SqlRetentionRuns(SqlPart):
 
     @transaction
     async def note_overdue(
-        self, tx: Transaction, precondition: WritePrecondition, home: str, series: str, detail: dict[str, Detail] | None
+        self,
+        tx: Transaction,
+        precondition: WritePrecondition,
+        home: str,
+        details: Mapping[str, dict[str, Detail] | None],
     ) -> None:
         """Without detail: it is overdue no longer."""
         head = f"{_OVERDUE}{home}/"
-        if detail is None:
-            await tx.execute("DELETE FROM retention_leases WHERE home = $1", head + series)
-            return
         add = "INSERT INTO retention_leases (home, holder, held_until) VALUES ($1, $2, 0) ON CONFLICT (home) DO NOTHING"
-        if await tx.execute(add, head + series, head):
-            await write_events(tx, precondition, [Event(Action.RETENTION_OVERDUE, series, detail)], await tx.now())
+        events = []
+        for series, detail in sorted(details.items()):
+            if detail is None:
+                await tx.execute("DELETE FROM retention_leases WHERE home = $1", head + series)
+            elif await tx.execute(add, head + series, head):
+                events.append(Event(Action.RETENTION_OVERDUE, series, detail))
+        await write_events(tx, precondition, events, await tx.now())
 
     @transaction
     async def note_clock_jump(self, tx: Transaction, precondition: WritePrecondition, seconds: int) -> None:
