@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from json import loads
 
 import psycopg
 import pytest
@@ -12,6 +13,7 @@ from tests.support.backends import NOW, PostgresBackend, PostgresLocation, Store
 from tests.support.postgres import DEBIAN, SharedClusters
 from watchword.domain.events import MAX_PAGE_BYTES, CursorLost, KeptEvent
 from watchword.domain.ports import Store
+from watchword.domain.webhooks import CURSOR, EventFilter, Webhook, WebhookState
 
 ADD = """
 INSERT INTO events (at, actor, bearer_id, action, target, peer, request_id, detail)
@@ -131,6 +133,27 @@ def test_number_and_transaction_id_may_come_in_another_order(run: Run, postgres_
         assert read(run, store) == []
         late.commit()
     assert read(run, store) == ["one", "two"]
+    run(store.close())
+
+
+def test_new_readers_get_what_is_committed_late(run: Run, postgres_location: PostgresLocation) -> None:
+    store = run(postgres_location.open())
+    harness = StoreHarness(run, store, postgres_location.clock)
+    harness.first_start()
+    webhook = Webhook("a", "A", "https://example.com/", EventFilter(), WebhookState.ENABLED, b"sealed", 0, ANN)
+    add(run, store, "old")
+    last = run(store.last_event())
+    with writer(postgres_location) as late:
+        late.execute(ADD, ["late"])
+        add(run, store, "early")
+        run(store.add_webhook(harness.precondition(), webhook))
+        assert run(store.lease_cursor("mail", "me", MINUTE)) == last
+        late.commit()
+    seq = run(store.lease_cursor(CURSOR, "me", MINUTE))
+    assert seq is not None
+    run(store.queue_events("me", run(store.events_after(seq, 100))))
+    queued = [loads(one.payload)["data"]["target"]["id"] for one in run(store.waiting_deliveries("a", 100))]
+    assert queued == ["late", "early", "a"]
     run(store.close())
 
 

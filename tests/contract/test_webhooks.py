@@ -148,7 +148,7 @@ def test_failures_are_retried_later_and_later_for_three_days_then_it_stops(
     told = location.events()[-1]
     assert (told.action, told.target) == (Action.WEBHOOK_STOPPED.value, "a")
     assert told.detail == {"name": "A", "reason": "failed", "ownerUrn": ADMIN}
-    assert sender.run(sender.store.delivery_counts()) == DeliveryCounts(1, 1)
+    assert sender.run(sender.store.delivery_counts()) == DeliveryCounts(1, 1, 1)
     # What happens meanwhile waits too, and a replay sends it.
     sender.queue()
     assert sender.replay() == 2
@@ -162,6 +162,7 @@ def test_answer_410_disables_it(sender: Sender, location: StoreLocation, harness
     sender.attempt(GONE)
     assert (sender.webhook().state, sender.webhook().stopped_because) == (WebhookState.DISABLED, StopReason.GONE)
     assert location.events()[-1].detail["reason"] == "gone"
+    assert sender.run(sender.store.delivery_counts()) == DeliveryCounts(1, 1, 1)
     assert harness.fault_of(sender.store.replay_delivery(harness.precondition(), "a", None)).reason is (
         Reason.WEBHOOK_DISABLED
     )
@@ -171,6 +172,17 @@ def test_answer_410_disables_it(sender: Sender, location: StoreLocation, harness
     harness.token(2)
     sender.queue()
     assert sender.types() == ["webhook.created", "webhook.updated", "token.created"]
+
+
+def test_disabling_one_that_its_receiver_disabled_settles_it(sender: Sender, harness: StoreHarness) -> None:
+    sender.add(hook())
+    sender.queue()
+    sender.attempt(GONE)
+    sender.run(
+        sender.store.change_webhook(harness.precondition(), "a", name=None, url=None, filter=None, enabled=False)
+    )
+    assert (sender.webhook().state, sender.webhook().stopped_because) == (WebhookState.DISABLED, None)
+    assert sender.run(sender.store.delivery_counts()) == DeliveryCounts(0, 0, 0)
 
 
 def test_full_queue_stops_it_and_counts_what_had_no_room(sender: Sender, harness: StoreHarness) -> None:

@@ -1,12 +1,14 @@
 """Webhooks: messages that other libraries verify, to receivers that answer well or badly."""
 
 import re
+import sqlite3
 import ssl
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -199,6 +201,22 @@ def test_bad_receivers_are_tried_again_and_cost_no_memory(server: Server) -> Non
         one.__exit__(None, None, None)
     for name in ("error", "redirect", "dies", "hangs"):
         server.ask("mutation ($id: String!) { deleteWebhook(id: $id) }", {"id": name}, actor=ADMIN)
+
+
+def test_broken_webhook_fails_and_the_others_go_on(server: Server, receiver: Receiver) -> None:
+    create(server, "broken", receiver.url, actions=["group.created"])
+    with closing(sqlite3.connect(server.data_dir / "watchword.db")) as store, store:
+        store.execute("UPDATE webhooks SET sealed_secret = x'00' WHERE id = 'broken'")
+    create(server, "whole", receiver.url, actions=["group.created"])
+    group = 'mutation { createGroup(input: {id: "beside-a-broken-one", name: "x"}) }'
+    server.ask(group, {}, actor=ADMIN)
+    receiver.first("group.created")
+    until(lambda: get(server, "broken")["nextAttemptAt"], "the failure is recorded")
+    (one,) = deliveries(server, "broken")
+    assert {attempt["error"] for attempt in one["attempts"]} == {"internal error"}
+    assert "webhook failed" in server.err.read_text()
+    assert "background task failed" not in server.err.read_text()
+    server.ask("mutation ($id: String!) { deleteWebhook(id: $id) }", {"id": "broken"}, actor=ADMIN)
 
 
 def test_tls_verifies_the_name_of_the_receiver(server: Server, certificate: Path) -> None:

@@ -172,6 +172,8 @@ class DeliveryCounts(NamedTuple):
     waiting: int
     failing: int
     """Those of them whose receiver does not accept them."""
+    stopped: int
+    """Webhooks that were stopped, or disabled by their receiver."""
 
 
 class Replayed(NamedTuple):

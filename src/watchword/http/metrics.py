@@ -65,6 +65,7 @@ _GAUGES: dict[str, tuple[str, tuple[str, ...]]] = {
     "watchword_tokens_unused": ("Live tokens neither created nor used for so many days.", ("days",)),
     "watchword_deliveries_waiting": ("Deliveries of webhooks that wait.", ()),
     "watchword_deliveries_failing": ("Those of them whose receiver does not accept them.", ()),
+    "watchword_webhooks_stopped": ("Webhooks that were stopped, or disabled by their receiver.", ()),
     "watchword_tokens_counted_timestamp_seconds": ("When the tokens were counted.", ("count",)),
 }
 # Alerts need a zero before the first of them.
@@ -142,7 +143,11 @@ class Metrics(Collector):
             _replace(self._folder / f"{name}.gauges", list(gauges.items()))
 
     def delivery_counts(self, counts: DeliveryCounts) -> None:
-        gauges: dict[Key, float] = {(f"watchword_deliveries_{name}",): n for name, n in counts._asdict().items()}
+        gauges: dict[Key, float] = {
+            ("watchword_deliveries_waiting",): counts.waiting,
+            ("watchword_deliveries_failing",): counts.failing,
+            ("watchword_webhooks_stopped",): counts.stopped,
+        }
         self.publish("deliveries", gauges)
 
     def delivery(self, result: str) -> None:

@@ -451,6 +451,7 @@ class Worker:
             counter = TokenCounter(core.store, metrics)
             metrics.retention = lambda: services.retention_scheduler.numbers
             services.deliveries.count = metrics.delivery
+            services.deliveries.log = lambda id_, why: logger.error("webhook failed", webhook=id_, why=why)
             count_deliveries = partial(services.deliveries.keep_counting, metrics.delivery_counts)
             background: list[tuple[str, Callable[[], Awaitable[None]]]] = [
                 ("expiry", core.expiry.run),

@@ -11,11 +11,21 @@ import random
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from traceback import extract_tb
 
 from watchword.domain.errors import Fault
 from watchword.domain.events import CursorLost
 from watchword.domain.ports import Clock, MessageClient, Seal, WebhookStore
-from watchword.domain.webhooks import CURSOR, Attempt, Delivery, DeliveryCounts, Webhook, WebhookState, signed_headers
+from watchword.domain.webhooks import (
+    CURSOR,
+    FIRST_RETRY,
+    Attempt,
+    Delivery,
+    DeliveryCounts,
+    Webhook,
+    WebhookState,
+    signed_headers,
+)
 from watchword.service.webhooks import open_secrets
 
 POLL_SECONDS = 1.0
@@ -44,6 +54,8 @@ class DeliverySender:
         self._holder = holder
         self.count: Callable[[str], None] = _uncounted
         """Called with the result of each attempt, for the metrics."""
+        self.log: Callable[[str, str], None] = _unlogged
+        """Called with the id of a webhook and a bug that was met with it."""
         self._slots = asyncio.Semaphore(MAX_AT_ONCE)
         self._held_until = 0.0
         self._sending: dict[str, asyncio.Task[None]] = {}
@@ -123,9 +135,17 @@ class DeliverySender:
                         if after is None:
                             return
                         webhook = after
-            except Fault as fault:
-                if not fault.is_outage:
-                    raise
+            except CursorLost:
+                raise
+            except Exception as bug:  # noqa: BLE001 - of one webhook
+                if not (isinstance(bug, Fault) and bug.is_outage):
+                    self._log_bug(webhook, bug)
+                    await asyncio.sleep(FIRST_RETRY / 1_000)  # other webhooks go on
+
+    def _log_bug(self, webhook: Webhook, bug: Exception) -> None:
+        """Without the message, which may have the URL."""
+        where = extract_tb(bug.__traceback__)[-1]
+        self.log(webhook.id, f"bug: {type(bug).__name__} in {where.name}, line {where.lineno} of {where.filename}")
 
     async def _send(self, webhook: Webhook, delivery: Delivery) -> Webhook | None:
         """Returns the webhook as it is now; None: send nothing more for now."""
@@ -138,11 +158,20 @@ class DeliverySender:
         return after if attempt.succeeded and after and after.state is WebhookState.ENABLED else None
 
     async def _attempt(self, webhook: Webhook, delivery: Delivery) -> Attempt:
-        now, body = self._clock(), delivery.payload.encode()
-        secrets = open_secrets(self._seal, webhook, now)
-        headers = signed_headers(secrets, delivery.message, now // 1_000, body)
-        return await self._client().send(webhook.url, headers, body)
+        now = self._clock()
+        try:
+            body = delivery.payload.encode()
+            secrets = open_secrets(self._seal, webhook, now)
+            headers = signed_headers(secrets, delivery.message, now // 1_000, body)
+            return await self._client().send(webhook.url, headers, body)
+        except Exception as bug:  # noqa: BLE001 - of one webhook
+            self._log_bug(webhook, bug)
+            return Attempt(now, 0, None, "internal error", None)
 
 
 def _uncounted(_: str) -> None:
+    pass
+
+
+def _unlogged(_: str, __: str) -> None:
     pass

@@ -119,6 +119,7 @@ DIALECT = Dialect(
     event_writers="""
     SELECT virtualtransaction FROM pg_locks
     WHERE locktype = 'relation' AND relation = 'events'::regclass AND mode = 'RowExclusiveLock'
+      AND pid IS DISTINCT FROM pg_backend_pid()
       AND database = (SELECT oid FROM pg_database WHERE datname = current_database())""",
 )
 

@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 from operator import attrgetter
 from typing import Any
 
@@ -14,7 +15,15 @@ import orjson
 from watchword.domain.events import MAX_PAGE_BYTES, CursorLost, EventPage, EventSearch, KeptEvent
 from watchword.domain.filters import SEARCH_SECONDS
 from watchword.stores import rows
-from watchword.stores.sql.transaction import ADD_EVENT, Dialect, SqlPart, Transaction, delete_oldest, transaction
+from watchword.stores.sql.transaction import (
+    ADD_EVENT,
+    Database,
+    Dialect,
+    SqlPart,
+    Transaction,
+    delete_oldest,
+    transaction,
+)
 
 # Word for word the condition of the partial index on these.
 _ADD_FIRST = f"""
@@ -27,9 +36,11 @@ _columns = attrgetter(*rows.EVENT.split(", "))
 _AFTER = f"SELECT {rows.EVENT}, seq FROM events WHERE seq > $1 AND seq <= $2 ORDER BY seq LIMIT $3"
 _LAST = "SELECT coalesce(max(seq), 0) FROM events"
 _HIGHEST = 2**63 - 1
+_LATEST = "SELECT seq FROM events ORDER BY seq DESC LIMIT $1"
+_MANY = 1_000
 # A later end than now and the wanted time comes from a clock that was set back.
-_LEASE = f"""
-INSERT INTO event_cursors (name, seq, holder, held_until) VALUES ($1, ({_LAST}), $2, (SELECT now_ms()) + $3)
+_LEASE = """
+INSERT INTO event_cursors (name, seq, holder, held_until) VALUES ($1, $4, $2, (SELECT now_ms()) + $3)
 ON CONFLICT (name) DO UPDATE SET holder = excluded.holder, held_until = excluded.held_until
 WHERE event_cursors.holder = excluded.holder OR event_cursors.held_until <= (SELECT now_ms())
     OR event_cursors.held_until > excluded.held_until
@@ -80,7 +91,7 @@ class SqlEvents(SqlPart):
         if len(in_order) == len(found):
             return found
         # A number is missing: its transaction was rolled back, its event was pruned, or its transaction still runs.
-        if not await self._writers_end():
+        if not await _writers_end(self._db):
             return in_order
         return await self._read_after(seq, found[-1].seq, most)
 
@@ -97,20 +108,6 @@ class SqlEvents(SqlPart):
 
         return await self._db.scan(work)
 
-    async def _writers_end(self) -> bool:
-        """Whether all transactions that may have written an event by now have ended, after a short wait for them."""
-        writers = await self._event_writers()
-        for pause in _PAUSES:
-            if not writers:
-                break
-            await asyncio.sleep(pause)
-            writers &= await self._event_writers()
-        return not writers
-
-    async def _event_writers(self) -> set[str]:
-        query = self._db.dialect.event_writers
-        return set() if query is None else {writer for (writer,) in await self._db.fetch(query)}
-
     async def last_event(self) -> int:
         row = await self._db.row(_LAST)
         assert row is not None
@@ -118,7 +115,9 @@ class SqlEvents(SqlPart):
 
     @transaction
     async def lease_cursor(self, tx: Transaction, name: str, holder: str, millis: int) -> int | None:
-        seq: int | None = await tx.fetchval(_LEASE, name, holder, millis)
+        is_known = await tx.fetchval("SELECT 1 FROM event_cursors WHERE name = $1", name)
+        start = 0 if is_known else await last_settled(tx)
+        seq: int | None = await tx.fetchval(_LEASE, name, holder, millis, start)
         return seq
 
     @transaction
@@ -135,6 +134,36 @@ class SqlEvents(SqlPart):
         if pruned:
             await tx.execute("UPDATE state SET events_since = $1 WHERE events_since < $1", before)
         return pruned
+
+
+async def last_settled(tx: Transaction) -> int:
+    """Where a new reader starts: no event with this number or a lower one is committed later. While a transaction
+    that may have written an event runs, the number before the first missing one of the latest.
+    """
+    last: int = await tx.fetchval(_LAST)
+    if await _writers_end(tx):
+        return last
+    latest: list[int] = [seq for (seq,) in await tx.fetch(_LATEST, _MANY)]
+    if len(latest) < _MANY:
+        latest.append(0)
+    before_gaps = [lower for higher, lower in pairwise(latest) if higher > lower + 1]
+    return before_gaps[-1] if before_gaps else latest[0]
+
+
+async def _writers_end(db: Database | Transaction) -> bool:
+    """Whether all transactions that may have written an event by now have ended, after a short wait for them."""
+    writers = await _event_writers(db)
+    for pause in _PAUSES:
+        if not writers:
+            break
+        await asyncio.sleep(pause)
+        writers &= await _event_writers(db)
+    return not writers
+
+
+async def _event_writers(db: Database | Transaction) -> set[str]:
+    query = db.dialect.event_writers
+    return set() if query is None else {writer for (writer,) in await db.fetch(query)}
 
 
 async def move_cursor(tx: Transaction, name: str, holder: str, seq: int) -> None:

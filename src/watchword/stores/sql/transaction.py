@@ -84,8 +84,8 @@ class Dialect:
     read_one_index: str
     """Run before a count of all tokens, so that it reads an index and not the table, in one process."""
     event_writers: str | None
-    """A query for the running transactions that may have written an event; None if numbers are given in the order of
-    commits.
+    """A query for the other running transactions that may have written an event; None if numbers are given in the
+    order of commits.
     """
 
 

@@ -44,7 +44,7 @@ from watchword.domain.webhooks import (
     webhook_exists,
 )
 from watchword.stores import rows
-from watchword.stores.sql.events import event_of, move_cursor
+from watchword.stores.sql.events import event_of, last_settled, move_cursor
 from watchword.stores.sql.transaction import (
     SqlPart,
     Transaction,
@@ -73,7 +73,7 @@ _SAVE = (
 _QUEUEING = "state IN ('ENABLED', 'STOPPED')"
 _LAST_EVENT = "(SELECT coalesce(max(seq), 0) FROM events)"
 _START_CURSOR = f"""
-INSERT INTO event_cursors (name, seq) VALUES ('{CURSOR}', {_LAST_EVENT})
+INSERT INTO event_cursors (name, seq) VALUES ('{CURSOR}', $1)
 ON CONFLICT (name) DO UPDATE SET seq = excluded.seq"""
 _HAS_WORK = f"""
 SELECT NOT EXISTS (SELECT 1 FROM event_cursors WHERE name = '{CURSOR}' AND held_until > (SELECT now_ms())) AND (
@@ -97,8 +97,11 @@ _LIST = (
     f"SELECT {DELIVERY} FROM webhook_deliveries WHERE webhook = $1 AND number < $2 {{}} ORDER BY number DESC LIMIT $3"
 )
 _COUNTS = f"""
-SELECT coalesce(sum(waiting), 0), coalesce(sum(waiting) FILTER (WHERE failing_since IS NOT NULL), 0)
-FROM (SELECT failing_since, ({_WAITING}) AS waiting FROM webhooks WHERE state <> 'DISABLED') AS queues"""
+SELECT coalesce(sum(waiting), 0), coalesce(sum(waiting) FILTER (WHERE failing_since IS NOT NULL), 0),
+    count(stopped_because)
+FROM (
+    SELECT failing_since, stopped_because, ({_WAITING}) AS waiting FROM webhooks
+    WHERE state <> 'DISABLED' OR stopped_because IS NOT NULL) AS queues"""
 _SINCE = f"""
 SELECT {rows.EVENT}, seq FROM events
 WHERE (at, seq) > ($1::bigint, $2::bigint) AND seq <= (SELECT seq FROM event_cursors WHERE name = '{CURSOR}')
@@ -306,7 +309,7 @@ class SqlWebhooks(SqlPart):
     async def delivery_counts(self) -> DeliveryCounts:
         row = await self._db.row(_COUNTS)
         assert row is not None
-        return DeliveryCounts(int(row[0]), int(row[1]))
+        return DeliveryCounts(*map(int, row))
 
     @transaction
     async def prune_deliveries(self, tx: Transaction, before: int, most: int) -> int:
@@ -365,18 +368,19 @@ async def remove(tx: Transaction, webhook_id: str) -> None:
 
 async def switched(tx: Transaction, webhook: Webhook, *, enabled: bool | None) -> Webhook:
     """A subscription that was disabled gets events from now on; one that was stopped goes on with its queue."""
-    if enabled is None or enabled == (webhook.state is WebhookState.ENABLED):
+    if enabled is False:
+        return replace(webhook, state=WebhookState.DISABLED, stopped_because=None)
+    if enabled is None or webhook.state is WebhookState.ENABLED:
         return webhook
-    if not enabled:
-        return replace(webhook, state=WebhookState.DISABLED)
     return resumed(await _from_now(tx, webhook) if webhook.state is WebhookState.DISABLED else webhook)
 
 
 async def _from_now(tx: Transaction, webhook: Webhook) -> Webhook:
+    start = await last_settled(tx)
     if not await tx.fetchval(f"SELECT count(*) FROM webhooks WHERE {_QUEUEING} AND id <> $1", webhook.id):
         # Nothing was queued of late, so the cursor may be far behind.
-        await tx.execute(_START_CURSOR)
-    return replace(webhook, after_seq=await tx.fetchval(f"SELECT {_LAST_EVENT}"))
+        await tx.execute(_START_CURSOR, start)
+    return replace(webhook, after_seq=start)
 
 
 async def _locked(tx: Transaction, webhook_id: str) -> Webhook:
