@@ -233,7 +233,7 @@ def test_held_series_is_noted_and_nothing_starts(harness: StoreHarness, engine: 
     assert states(harness) == ["HELD"]
     stored = harness.run(one.stored_rule())
     plan = harness.run(one.planner.plan(ASPECT, stored.rule))
-    by_hand = PlannedRun(ASPECT, stored, plan, outcome(stored.rule, plan))
+    by_hand = PlannedRun(ASPECT, stored, plan, outcome(stored.rule, plan), by_hand=True)
     refused = harness.fault_of(harness.store.add_run(harness.precondition(), by_hand))
     assert (refused.reason, refused.details["holdReason"]) == (Reason.SERIES_HELD, "a dispute")
 
@@ -247,7 +247,7 @@ def test_run_is_not_added_by_a_rule_that_has_changed_or_before_rows_are_old(
     stored = harness.run(one.stored_rule())
     plan = harness.run(one.planner.plan(ASPECT, stored.rule))
     early = PlannedRun(ASPECT, stored, replace(plan, until=plan.until + 1), RunState.STARTED)
-    assert harness.run(harness.store.add_run(SYSTEM, early)) is None
+    assert harness.fault_of(harness.store.add_run(SYSTEM, early)).reason is Reason.CONTENDED
     put(harness, keep="P366D", atMost="100%")
     assert harness.run(harness.store.add_run(SYSTEM, PlannedRun(ASPECT, stored, plan, RunState.STARTED))) is None
     assert harness.run(harness.store.operations(0, 1)).total == 0
@@ -304,7 +304,7 @@ def test_clock_that_jumps_between_ticks_or_while_runs_are_planned_ends_planning(
     assert harness.run(one.planner.plan(ASPECT, stored.rule)).rows_to_delete == 2, "it was steady for an hour"
     jump()
     refused = harness.fault_of(one.planner.plan(ASPECT, stored.rule))
-    assert (refused.reason, refused.details["retryAfter"]) == (Reason.CLOCK_JUMPED, 3_601), "no tick has seen it"
+    assert (refused.reason, refused.details["retryAfter"]) == (Reason.CLOCK_JUMPED, 3_600), "no tick has seen it"
     harness.run(one.tick())
     assert len([why for why in one.problems if "clock jumped" in why]) == 1
     assert len(history(harness)) == 1
@@ -321,6 +321,21 @@ def test_rule_that_ran_by_a_clock_ahead_is_overdue_until_then(harness: StoreHarn
     harness.clock.now -= 90 * DAY
     harness.run(one.tick())
     assert (len(states(harness)), one.scheduler.numbers.overdue) == (1, 1)
+    seen = harness.run(harness.store.retention_snapshot(""))
+    shown = harness.run(one.planner.shown(ASPECT, None, seen.state, seen.runs[SERIES]))
+    assert shown.next_due == history(harness)[0].run.due_at + DAY, "not tomorrow"
+
+
+def test_run_by_hand_is_due_by_the_clock_of_its_plan(harness: StoreHarness, engine: EmbeddedEngine) -> None:
+    put(harness)
+    one = instance(harness, engine)
+    stored = harness.run(one.stored_rule())
+    plan = harness.run(one.planner.plan(ASPECT, stored.rule))
+    by_hand = PlannedRun(ASPECT, stored, plan, outcome(stored.rule, plan), "", harness.clock.now, by_hand=True)
+    harness.clock.now += 10 * DAY  # the database is ahead of the instance
+    for _ in range(2):
+        harness.run(harness.store.add_run(SYSTEM, by_hand))
+    assert [run.run.due_at for run in history(harness)] == [NOW, NOW + 1]
 
 
 def test_rule_without_success_for_three_periods_is_reported_once(

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.http.test_retention_api import SET, TRUNCATE, refused
+from tests.http.test_retention_api import DELETE, SET, TRUNCATE, refused
 from tests.support.server import ADMIN, Server
 
 PLAN = """query ($input: RetentionPlanInput) { retentionPlan(input: $input) { total clockUnsteadyForMillis plans {
@@ -55,6 +55,14 @@ def test_invalid_input_is_rejected_with_its_field(
 ) -> None:
     error = refused(server, query, variables)
     assert (error.code, error.errors[0]["extensions"]["field"]) == (400, field)
+
+
+def test_run_of_an_unknown_series_by_the_rule_of_every_series_is_not_found(server: Server) -> None:
+    server.ask(SET, {"input": {"series": "*", "keep": "P30D"}}, actor=ADMIN)
+    try:
+        assert refused(server, RUN, {"series": "chart.unknown"}).reason == "aspect_not_found"
+    finally:
+        server.ask(DELETE, {"series": "*"}, actor=ADMIN)
 
 
 def test_run_by_hand_is_recorded_with_who_asked(server: Server) -> None:

@@ -243,7 +243,8 @@ def explain(error: WatchwordError, server: ChosenServer | None = None, *, by_nam
         case Unauthenticated():
             next_step = "Create another token: watchword token create --help"
         case Unavailable():
-            next_step = "Try again in a moment."
+            minutes = int(error.retry_after or 0) // 60
+            next_step = "Try again in a moment." if minutes < 2 else f"Try again in {minutes} minutes."
         case ServerError():
             next_step = f"The server's log has more under request id {error.request_id}."
         case _:

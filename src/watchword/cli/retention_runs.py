@@ -169,10 +169,7 @@ def run(client: "Client", series: str, approve: bool, no_wait: bool, yes: bool, 
         if not as_json or ended.state != "DONE":
             report_operation(ended)
         return
-    if as_json:
-        say(json_text(ran))
-        return
-    say(_outcome(ran))
+    say(json_text(ran) if as_json else _outcome(ran))
     if ran.state in ("WAITING", "FAILED", "HELD") and ran.approved_at is None:
         raise OperatorError(f"Nothing was removed from {ran.series}.")
 

@@ -603,9 +603,9 @@ class RetentionRunStore(Protocol):
     async def add_run(self, precondition: WritePrecondition, planned: PlannedRun) -> ShownRun | None:
         """Add a run, and its operation if it is STARTED. Earlier runs of the series that wait are SUPERSEDED.
 
-        None, with no change, if the rule is another one now, a run of this moment or a later one was added, or the plan
-        would remove rows that are younger than `keep`. OPERATION_RUNNING as for `add_operation`. On a series with a
-        hold, a due run is added as HELD; one that a person asked for is SERIES_HELD.
+        None, with no change, if the rule is another one now, or a run of this moment or a later one was added.
+        CONTENDED if the plan would remove rows that are younger than `keep`. OPERATION_RUNNING as for `add_operation`.
+        On a series with a hold, a due run is added as HELD; one that a person asked for is SERIES_HELD.
         """
 
     async def approve_run(self, precondition: WritePrecondition, number: int, rows_seen: int) -> ShownRun:

@@ -37,8 +37,9 @@ class PlannedRun:
     plan: Plan | None
     state: RunState
     home: str = ""
-    due_at: int | None = None  # None: now, because a person asked
+    due_at: int = 0
     error: str | None = None
+    by_hand: bool = False  # due at the time of planning, because a person asked
 
     @property
     def series(self) -> str:
@@ -148,8 +149,8 @@ class SteadyClock:
         if left := self.unsteady_for:
             raise Fault(
                 Reason.CLOCK_JUMPED,
-                f"The server's clock jumped ahead. Runs are planned again in {left // 60_000 + 1} minutes.",
-                retryAfter=left // 1_000 + 1,
+                "The server's clock jumped ahead. No run is planned until it has been steady for an hour.",
+                retryAfter=-(-left // 1_000),
             )
         return now
 

@@ -76,7 +76,7 @@ def fault_headers(fault: Fault) -> list[Header]:
             return [("www-authenticate", _challenge(fault))]
         case 405:
             return [("allow", str(fault.details.get("allow", "")))]
-        case 429 if "retryAfter" in fault.details:
+        case 429 | 503 if "retryAfter" in fault.details:
             return [("retry-after", str(fault.details["retryAfter"]))]
         case 503:
             return [RETRY_AFTER]

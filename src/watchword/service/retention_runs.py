@@ -40,6 +40,7 @@ from watchword.domain.retention_runs import (
     RetentionSnapshot,
     RunPage,
     SeriesPlan,
+    SeriesRuns,
     ShownRun,
     SteadyClock,
     outcome,
@@ -110,14 +111,22 @@ class RetentionPlanner:
             until = min(latest, max(moments))
         return await self._engine.count(source, until, rule.keep_last), until
 
-    async def shown(self, aspect: Aspect, size: IndexSize | None, state: RetentionState, now: int) -> SeriesPlan:
+    async def expect(self, aspect: Aspect) -> None:
+        """ASPECT_NOT_FOUND if it has no index and is not known."""
+        async with self._operations.slot():
+            await self._operations.resolve(aspect)
+
+    async def shown(
+        self, aspect: Aspect, size: IndexSize | None, state: RetentionState, runs: SeriesRuns | None
+    ) -> SeriesPlan:
+        now = self.clock()
         found = SeriesPlan(
             aspect=aspect,
             rows=0 if size is None else size.rows,
             size_bytes=0 if size is None else size.size_bytes,
             rule=(rule := state.rule_of(aspect)),
             hold=state.hold_of(aspect),
-            next_due=None if rule is None else rule.rule.next_due(now),
+            next_due=None if rule is None else _next_due(rule, runs, now),
         )
         if rule is None:
             return found
@@ -126,6 +135,13 @@ class RetentionPlanner:
         async with self._operations.slot():
             _, source = await self._operations.resolve(aspect, needed=False)
             return found if source is None else replace(found, histogram=await self._engine.histogram(source, SPANS))
+
+
+def _next_due(rule: StoredRule, runs: SeriesRuns | None, now: int) -> int | None:
+    """Later than every run that was added, even by a clock that was ahead. None: the time zone is not installed."""
+    with suppress(Fault):
+        return rule.rule.next_due(max(now, rule.changed_at, 0 if runs is None else runs.last_due))
+    return None
 
 
 def _rows_beyond(rule: RetentionRule, count: RowCount) -> int:
@@ -320,6 +336,11 @@ class RetentionScheduler:
     def _noting(self, series: str, due_at: int) -> "_NotedFault":
         return _NotedFault(self, series, due_at)
 
+    def error_of(self, series: str, rule: StoredRule | None) -> str | None:
+        """Why the due run of the series, or any by its rule, could not be planned."""
+        found = self.errors.get(series) or (None if rule is None else self.errors.get(f"rule {rule.rule.key}"))
+        return None if found is None else found[1]
+
     def note(self, series: str, due_at: int, problem: str | None) -> None:
         if problem is None:
             self.errors.pop(series, None)
@@ -356,11 +377,10 @@ class RetentionScheduler:
         details: dict[str, dict[str, Detail] | None] = dict.fromkeys(seen.reported - overdue.keys())
         for series in overdue.keys() - seen.reported:
             runs = seen.runs.get(series)
-            error = self.errors.get(series)
             details[series] = {
                 "rule": overdue[series].rule.series,
                 "succeededAt": None if runs is None else runs.succeeded_at,
-                "error": None if error is None else error[1],
+                "error": self.error_of(series, overdue[series]),
             }
         if details:
             await self._store.note_overdue(SCHEDULER, self._planner.home, details)
@@ -431,9 +451,9 @@ class RetentionRuns:
         found = []
         for key in sorted(aspects)[start : start + min(count, MAX_PLANS)]:
             size = listed[key][1] if key in listed else None
-            plan = await self._planner.shown(aspects[key], size, seen.state, self._planner.clock())
-            error = self._scheduler.errors.get(key)
-            found.append(replace(plan, waiting=waiting.get(key), error=None if error is None else error[1]))
+            plan = await self._planner.shown(aspects[key], size, seen.state, seen.runs.get(key))
+            error = self._scheduler.error_of(key, plan.rule)
+            found.append(replace(plan, waiting=waiting.get(key), error=error))
         return len(aspects), found
 
     @property
@@ -457,8 +477,10 @@ class RetentionRuns:
         rule = (await self._store.retention()).rule_of(aspect)
         if rule is None:
             raise Fault(Reason.RULE_NOT_FOUND, f"There is no retention rule for {aspect}.")
-        plan = await self._planner.plan(aspect, rule.rule)
-        planned = PlannedRun(aspect, rule, plan, outcome(rule.rule, plan), self._planner.home)
+        if rule.rule.aspect is None:
+            await self._planner.expect(aspect)
+        plan, due = await self._planner.plan(aspect, rule.rule), self._planner.clock()
+        planned = PlannedRun(aspect, rule, plan, outcome(rule.rule, plan), self._planner.home, due, by_hand=True)
         added = await self._authority.write(grant, lambda grant: self._store.add_run(grant.precondition, planned))
         if added is None:
             raise Fault(Reason.CONTENDED, "The rule changed meanwhile. Retry the request.")

@@ -192,7 +192,7 @@ class GraphQLEndpoint:
                 self._metrics.error(fault.reason)
                 if fault.reason in DENIALS:
                     self._services.core.rejections.record_denial(caller, _field_name(error), fault)
-                if fault.kind is THROTTLED:
+                if fault.kind is THROTTLED or "retryAfter" in fault.details:
                     headers = fault_headers(fault)
                 if fault.why is not None:
                     self._logger.warning("fault", reason=fault.reason.word, why=fault.why, request_id=caller.request_id)

@@ -92,15 +92,16 @@ class SqlRetentionRuns(SqlPart):
         last = await tx.fetchval(
             "SELECT max(due_at) FROM retention_runs WHERE home = $1 AND series = $2", planned.home, planned.series
         )
-        by_hand = planned.due_at is None
         if planned.plan is not None and planned.plan.until > now - planned.rule.rule.keep:
-            return None
-        due = (now if last is None else max(now, last + 1)) if planned.due_at is None else planned.due_at
+            raise Fault(Reason.CONTENDED, "The database's clock was set back while the run was planned. Try again.")
+        due = planned.due_at
+        if planned.by_hand and last is not None:
+            due = max(due, last + 1)
         if last is not None and due <= last:
             return None
         made, operation = planned.state, None
         if (hold := state.hold_of(planned.aspect)) is not None:
-            if by_hand:
+            if planned.by_hand:
                 raise hold.refusal("Nothing was planned.")
             made = RunState.HELD
         elif made is RunState.STARTED:
