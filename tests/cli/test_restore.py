@@ -13,7 +13,7 @@ import pytest
 
 from tests.support.concurrent_load import ConcurrentLoad
 from tests.support.server import ADMIN, Server, watchword
-from tests.support.store_file import CHANGES, assert_sound, look, stored
+from tests.support.store_file import CHANGES, assert_sound, change_store, look, stored
 from tests.support.story import ACCEPT, LATER, QUIET, REVOKE_ALL, Story, contents, kept_of
 
 MakeServer = Callable[..., Server]
@@ -155,6 +155,16 @@ def test_after_a_restore_no_version_and_no_event_number_comes_a_second_time(any_
     ((version_after, last_after),) = any_story.look(query)
     assert version_after > version
     assert last_after > last
+
+
+def test_after_a_restore_no_mail_delivery_or_run_has_a_number_that_was_used(story: Story) -> None:
+    tables = ("mails", "operations", "retention_runs", "webhook_deliveries")
+    for number, table in enumerate(tables, 100):
+        change_store(story.server, f"DELETE FROM sqlite_sequence WHERE name = '{table}'")
+        change_store(story.server, f"INSERT INTO sqlite_sequence (name, seq) VALUES ('{table}', {number})")
+    assert story.restore(ACCEPT).returncode == 0
+    last = "SELECT name, seq FROM sqlite_sequence WHERE name <> 'events' ORDER BY name"
+    assert look(story.server, last) == list(zip(tables, range(100, 104), strict=True))
 
 
 def test_store_that_was_there_is_kept_as_one_file_and_can_be_put_back(story: Story) -> None:

@@ -228,4 +228,5 @@ def test_mail_carries_neither_markup_nor_headers_nor_tokens(harness: StoreHarnes
     assert "eyJhbGci" not in whole
     assert token.name not in whole
     assert mail["From"] == SENDER
+    assert f".{NOW}.{harness.run(harness.store.node_id())}." in mail["Message-ID"]  # the number comes again elsewhere
     assert mail["Auto-Submitted"] == "auto-generated"

@@ -47,8 +47,7 @@ class ChangesSinceBackup:
     memberships: int
     keys: int
     policy_version: int
-    last_event: int
-    last_operation: int
+    numbers: Mapping[str, int]  # the highest number ever used, by table
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,10 +14,12 @@ from watchword.domain.mail import (
     GIVEN_UP,
     MAIL_CURSOR,
     MAX_WAITING,
+    Mail,
     MailKind,
     MailRules,
     MailServer,
     MailState,
+    MailText,
     SendResult,
     compose,
     drafts_of,
@@ -29,7 +31,8 @@ LEASE_MILLIS = 15_000
 RENEW_SECONDS = 5.0
 POLL_SECONDS = 2.0
 EVENTS = 100
-CLAIMED = 10
+CLAIMED = 3
+"""So few that all are tried within CLAIM_MILLIS, each step of the protocol as slow as it may be."""
 CLAIM_MILLIS = 10 * 60_000
 """A mail whose sender died is sent again after this time."""
 COUNT_SECONDS = 60.0
@@ -118,14 +121,23 @@ class MailSender:
     async def _send(self) -> bool:
         """Returns whether more may be due. A server that cannot be reached is not asked for each mail."""
         mails = await self._store.claim_mails(CLAIMED, CLAIM_MILLIS)
+        node = await self._store.node_id() if mails else ""
         result, words = SendResult.SENT, ""
         for mail in mails:
             if result is not SendResult.UNREACHABLE:
-                text = compose(mail, self._source.url, has_console=self._source.has_console)
-                result, words = await self._server.send(mail.address, text, f"mail-{mail.number}")
+                name = f"mail-{mail.number}.{mail.made_at}.{node}"
+                result, words = await self._server.send(mail.address, await self._compose(mail), name)
             state = await self._store.settle_mail(mail, result, words, random.random())  # noqa: S311 - no secret
             self.count(GIVEN_UP if state is MailState.GIVEN_UP else result.value)
         return len(mails) == CLAIMED and result is not SendResult.UNREACHABLE
+
+    async def _compose(self, mail: Mail) -> MailText:
+        """An error here is one of this program: the mail is not tried again, and the error is logged by the caller."""
+        try:
+            return compose(mail, self._source.url, has_console=self._source.has_console)
+        except Exception as error:
+            await self._store.settle_mail(mail, SendResult.REJECTED, f"no text: {type(error).__name__}", 0)
+            raise
 
 
 class MailPreferences:

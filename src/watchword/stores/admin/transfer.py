@@ -87,12 +87,8 @@ SELECT count(*), count(*) FILTER (WHERE revoked_at IS NULL), count(*) FILTER (WH
 
 # What a restored store must not repeat of the replaced one.
 _RENEW = """
--- Clients may have seen these numbers: they must not be used again.
+-- Clients may have seen this number: it must not be used again.
 UPDATE state SET policy_version = max(policy_version, :policy_version) + 1;
-UPDATE sqlite_sequence SET seq = max(seq, :last_event) WHERE name = 'events';
-INSERT INTO sqlite_sequence (name, seq)
-SELECT 'operations', 0 WHERE NOT EXISTS (SELECT 1 FROM sqlite_sequence WHERE name = 'operations');
-UPDATE sqlite_sequence SET seq = max(seq, :last_operation) WHERE name = 'operations';
 -- Operations that were running when the backup was made have ended since. They are cancelled and not deleted, so that
 -- what they created in the index is removed.
 UPDATE operations SET cancel_asked_at = :now, cancel_asked_by = :actor, held_until = 0
@@ -102,6 +98,12 @@ DELETE FROM next_key;
 -- A session that was signed out since must not be valid again.
 DELETE FROM sessions;
 DELETE FROM devices;
+"""
+# Of a table of `NUMBERED`, for the same reason.
+_RAISE_NUMBER = """
+INSERT INTO sqlite_sequence (name, seq)
+SELECT :name, 0 WHERE NOT EXISTS (SELECT 1 FROM sqlite_sequence WHERE name = :name);
+UPDATE sqlite_sequence SET seq = max(seq, :last) WHERE name = :name;
 """
 # Expired tokens too: a clock that is ahead must not leave a token valid.
 _REVOKE_ALL = f"""
@@ -135,8 +137,7 @@ SELECT count(*), count(*) FILTER (WHERE {_LIVE}),
     (SELECT count(DISTINCT urn) FROM {_differing("policies", _POLICY)}),
     (SELECT count(*) FROM {_differing("group_members", "actor_urn, group_urn")}),
     (SELECT count(*) FROM main.keys WHERE kid NOT IN (SELECT kid FROM backup.keys)),
-    (SELECT policy_version FROM main.state), (SELECT ifnull(max(seq), 0) FROM main.events),
-    (SELECT ifnull(max(seq), 0) FROM main.sqlite_sequence WHERE name = 'operations')
+    (SELECT policy_version FROM main.state)
 FROM main.tokens WHERE id NOT IN (SELECT id FROM backup.tokens)
 """
 _COMPARED: dict[str, Sequence[str]] = {
@@ -461,7 +462,8 @@ def _compare(current: apsw.Connection, file: Path, now: int) -> ChangesSinceBack
     current.execute("ATTACH ? AS backup", (immutable_uri(file),))
     try:
         revived = tuple(row[0] for row in current.execute(_REVIVED, {"now": now}))
-        return ChangesSinceBackup(revived, *current.execute(_CHANGES, {"now": now}).get)
+        numbers = dict(current.execute("SELECT name, seq FROM main.sqlite_sequence").fetchall())
+        return ChangesSinceBackup(revived, *current.execute(_CHANGES, {"now": now}).get, numbers)
     finally:
         current.execute("DETACH backup")
 
@@ -495,9 +497,11 @@ class _RestoredStore:
 
     async def _change(self, connection: apsw.Connection, seen: RestorePreview, now: int) -> int:
         by, since = self.precondition, seen.since
-        last = (since.policy_version, since.last_event, since.last_operation) if since else (0, 0, 0)
-        numbers = dict(zip(("policy_version", "last_event", "last_operation"), last, strict=True))
-        connection.execute(_RENEW, {"now": now, "actor": by.actor, **numbers})
+        version = since.policy_version if since else 0
+        connection.execute(_RENEW, {"now": now, "actor": by.actor, "policy_version": version})
+        numbers = since.numbers if since else {}
+        for table in NUMBERED:
+            connection.execute(_RAISE_NUMBER, {"name": table, "last": numbers.get(table, 0)})
         revoked = 0
         if self.choice is RestoreChoice.REVOKE_ALL:
             bound = {"now": now, "actor": by.actor, "peer": by.peer, "request": by.request_id}
