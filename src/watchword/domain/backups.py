@@ -40,6 +40,7 @@ class ChangesSinceBackup:
     """What the current store contains and the backup does not."""
 
     revived: tuple[str, ...]  # ids of tokens that are live in the backup and revoked in the current store
+    numbers: Mapping[str, int]  # the highest number ever used, by table
     unknown: int  # tokens that are not in the backup, and how many of them are live
     unknown_live: int
     suspensions: int
@@ -47,7 +48,6 @@ class ChangesSinceBackup:
     memberships: int
     keys: int
     policy_version: int
-    numbers: Mapping[str, int]  # the highest number ever used, by table
 
 
 @dataclass(frozen=True, slots=True)

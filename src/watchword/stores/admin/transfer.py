@@ -462,8 +462,8 @@ def _compare(current: apsw.Connection, file: Path, now: int) -> ChangesSinceBack
     current.execute("ATTACH ? AS backup", (immutable_uri(file),))
     try:
         revived = tuple(row[0] for row in current.execute(_REVIVED, {"now": now}))
-        numbers = dict(current.execute("SELECT name, seq FROM main.sqlite_sequence").fetchall())
-        return ChangesSinceBackup(revived, *current.execute(_CHANGES, {"now": now}).get, numbers)
+        used: list[Any] = current.execute("SELECT name, seq FROM main.sqlite_sequence").fetchall()
+        return ChangesSinceBackup(revived, dict(used), *current.execute(_CHANGES, {"now": now}).get)
     finally:
         current.execute("DETACH backup")
 
