@@ -192,10 +192,13 @@ def test_full_queue_stops_it_and_counts_what_had_no_room(sender: Sender, harness
     found = sender.webhook()
     assert (found.state, found.stopped_because) == (WebhookState.STOPPED, StopReason.QUEUE_FULL)
     assert (found.waiting, found.dropped) == (MAX_QUEUE, 2)
+    sender.replay()
+    assert sender.webhook().dropped == 2
     # A replay since a time finds no room for them, and says where to go on.
     by, replay = harness.precondition(), sender.store.replay_events
     queued, position = sender.run(replay(by, "a", NOW - 1, Cursor(NOW - 1, -1), 2 * MAX_QUEUE))
     assert (queued, position is None) == (0, False)
+    assert sender.webhook().dropped == 0
     sender.attempt(OK)
     assert position is not None
     assert sender.run(replay(by, "a", NOW - 1, position, 100)) == (1, Cursor(NOW, position.seq + 1))
@@ -257,3 +260,7 @@ def test_old_and_surplus_deliveries_are_pruned(sender: Sender, clock: SettableCl
     assert [one.attempts for one in page.deliveries] == [(OK,)]
     assert sender.run(prune(NOW + 1, 100)) == 1
     assert sender.run(sender.store.deliveries("a", None, None, 10)).deliveries == ()
+    sender.fill(2)
+    sender.queue()
+    assert sender.run(prune(NOW + 1, 100)) == 2
+    assert sender.webhook().dropped == 2

@@ -67,6 +67,12 @@ REFUSED = [
     "https://[fec0::1]/",
     "https://[ff02::1]/",
     "https://[2001:db8::1]/",
+    "https://[3fff::1]/",  # documentation
+    "https://[2001:20::1]/",  # ORCHIDv2
+    "https://[2001:4860:4860::8888%25lo]/",
+    "https://[v1.x]/",
+    "https://192.88.99.1/",
+    "https://168.63.129.16/",
     "https://[::1/",
     "https://user@8.8.8.8/",
     "https://8.8.8.8@127.0.0.1/",

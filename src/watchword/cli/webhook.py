@@ -22,6 +22,7 @@ _COLUMNS: "list[Column[WebhookInfo]]" = [
     Column("STATE", lambda webhook: webhook.state),
     Column("WAITING", lambda webhook: webhook.waiting),
     Column("FAILING SINCE", lambda webhook: When(webhook.failing_since)),
+    Column("CREATED BY", lambda webhook: webhook.created_by),
     Column("URL", lambda webhook: webhook.url, free=True),
 ]
 
@@ -103,7 +104,7 @@ def show(client: "Client", id_: str, as_json: bool) -> None:
         "Waiting": found.waiting,
         "Dropped": found.dropped,
         "Failing since": When(found.failing_since, "never"),
-        "Next attempt": When(found.next_attempt_at, "at once"),
+        "Next attempt": When(found.next_attempt_at, "at once" if found.state == "ENABLED" else "none"),
         "Old secret until": When(found.previous_secret_until, "none"),
         "Set": found.set,
         "Created": When(found.created_at),

@@ -106,7 +106,7 @@ class Webhook:
     failing_since: int | None = None
     failures: int = 0  # failed attempts since then
     due_at: int = 0  # when its first waiting delivery may be sent
-    dropped: int = 0  # events for which the queue had no room
+    dropped: int = 0  # events that had no room or waited too long, since the last replay by time
     stopped_because: StopReason | None = None
     set_name: str | None = None  # the policy set that declares it; None: made by the API
     waiting: int = 0
@@ -274,9 +274,7 @@ def after_attempt(webhook: Webhook, attempt: Attempt, now: int, jitter: float) -
 
 
 def resumed(webhook: Webhook) -> Webhook:
-    return replace(
-        webhook, state=WebhookState.ENABLED, failing_since=None, failures=0, due_at=0, dropped=0, stopped_because=None
-    )
+    return replace(webhook, state=WebhookState.ENABLED, failing_since=None, failures=0, due_at=0, stopped_because=None)
 
 
 # What callers give
@@ -422,31 +420,54 @@ def parse_url(url: str, field: str = "url") -> Target:
     different addresses.
     """
     check_text(url, field, MAX_URL)
+    if not _URL.fullmatch(url):
+        raise invalid(field, f"{field} must be an https URL in ASCII, without spaces and backslashes.")
     try:
         parts = urlsplit(url)
-        host, port = parts.hostname or "", parts.port
-        if ":" in host or "%" in host:
-            host = str(ipaddress.IPv6Address(host))
-        elif _NUMBER.fullmatch(host.rstrip(".").rpartition(".")[2]):
-            host = str(ipaddress.IPv4Address(host))
-        elif not _HOST.fullmatch(host) or len(host) > 253:
-            host = ""
+        host = _host(parts.netloc, parts.hostname or "")
     except ValueError:
-        raise invalid(field, f"{field} must be a URL such as https://example.com/hooks.") from None
-    is_plain = _URL.fullmatch(url) and "@" not in parts.netloc and "#" not in url and port != 0
-    if parts.scheme not in {"https", "http"} or not host or not is_plain:
+        host = ""
+    if not host or parts.scheme not in {"https", "http"}:
         raise invalid(
-            field,
-            f"{field} must be an https URL in ASCII such as https://example.com/hooks, without user and fragment.",
+            field, f"{field} must be an https URL such as https://example.com/hooks, with a host name or an IP address."
         )
+    if "@" in parts.netloc or "#" in url:
+        raise invalid(field, f"{field} must have no user and no fragment.")
+    try:
+        port = parts.port
+    except ValueError:
+        port = 0
+    if port == 0:
+        raise invalid(field, f"{field} must have a port from 1 to 65535, or none.")
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     return Target(parts.scheme, host, port or (443 if parts.scheme == "https" else 80), path)
+
+
+def _host(netloc: str, host: str) -> str:
+    """Empty or a `ValueError` if it is neither a name nor an address. An address with a zone is local."""
+    if "[" in netloc or ":" in host:
+        return "" if "%" in host else str(ipaddress.IPv6Address(host))
+    if _NUMBER.fullmatch(host.rstrip(".").rpartition(".")[2]):
+        return str(ipaddress.IPv4Address(host))
+    return host if _HOST.fullmatch(host) and len(host) <= 253 else ""
 
 
 # Addresses
 
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 _GLOBAL_UNICAST = ipaddress.IPv6Network("2000::/3")
+_REFUSED = tuple(
+    map(
+        ipaddress.ip_network,
+        (
+            "3fff::/20",  # documentation
+            "2001:20::/28",  # ORCHIDv2, which are not routed
+            "192.88.99.0/24",  # 6to4 relays
+            "168.63.129.16",  # the metadata service of Azure
+        ),
+    )
+)
+"""Addresses that Python calls global."""
 
 
 def is_allowed(address: Address, networks: Collection[Network]) -> bool:
@@ -456,7 +477,7 @@ def is_allowed(address: Address, networks: Collection[Network]) -> bool:
     inner = _contained(address)
     if inner:
         return all(is_allowed(one, networks) for one in inner)
-    if address.version == 6 and address not in _GLOBAL_UNICAST:
+    if is_within(address, _REFUSED) or (address.version == 6 and address not in _GLOBAL_UNICAST):
         return False
     return address.is_global and not (address.is_multicast or address.is_reserved)
 

@@ -5,7 +5,15 @@ from typing import Any
 from watchword.domain.actors import Grant
 from watchword.domain.filters import check_page_size
 from watchword.domain.secret import Secret
-from watchword.domain.webhooks import Attempt, Delivery, Webhook, WebhookChange, declared_webhook
+from watchword.domain.webhooks import (
+    Attempt,
+    Delivery,
+    Webhook,
+    WebhookChange,
+    WebhookState,
+    declared_webhook,
+    is_wanted,
+)
 from watchword.http.graphql.context import Info, Json, page_of, record_json
 from watchword.service.webhooks import Webhooks
 
@@ -85,14 +93,15 @@ def _webhook_json(webhook: Webhook) -> Json:
         state=webhook.state.value,
         stoppedBecause=None if because is None else because.value,
         set=webhook.set_name,
-        nextAttemptAt=webhook.due_at or None,
+        nextAttemptAt=webhook.due_at or None if webhook.state is WebhookState.ENABLED else None,
         previousSecretUntil=webhook.previous_until,
     )
 
 
 def webhook_change_json(change: WebhookChange) -> Json:
     before, after = (
-        None if one is None else declared_webhook(one) | {"set": one.set_name} for one in (change.before, change.after)
+        None if one is None else declared_webhook(one) | {"enabled": is_wanted(one), "set": one.set_name}
+        for one in (change.before, change.after)
     )
     return {"change": change.kind.value, "id": change.id, "before": before, "after": after}
 

@@ -4,6 +4,7 @@ Every change of a subscription, and every batch of events that is queued, holds 
 is created gets each later event once.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -49,7 +50,6 @@ from watchword.stores.sql.transaction import (
     SqlPart,
     Transaction,
     check_precondition,
-    delete_oldest,
     snapshot,
     transaction,
     write_events,
@@ -106,6 +106,10 @@ _SINCE = f"""
 SELECT {rows.EVENT}, seq FROM events
 WHERE (at, seq) > ($1::bigint, $2::bigint) AND seq <= (SELECT seq FROM event_cursors WHERE name = '{CURSOR}')
 ORDER BY at, seq LIMIT $3"""
+_PRUNE_OLD = """
+DELETE FROM webhook_deliveries WHERE number IN (
+    SELECT number FROM webhook_deliveries WHERE made_at < $1 ORDER BY made_at LIMIT $2)
+RETURNING webhook, state"""
 _PRUNE_MANY = f"""
 DELETE FROM webhook_deliveries WHERE number IN (
     SELECT number FROM webhook_deliveries WHERE webhook = $1 AND state = 'DELIVERED' AND number <= (
@@ -220,7 +224,7 @@ class SqlWebhooks(SqlPart):
         self, tx: Transaction, precondition: WritePrecondition, webhook_id: str, since: int, after: Cursor, most: int
     ) -> tuple[int, Cursor | None]:
         now = await check_precondition(tx, precondition, exclusive=[WEBHOOKS])
-        found = await _resumed(tx, webhook_id)
+        found = await _resumed(tx, webhook_id, dropped=0)
         if after == Cursor(since, -1):
             replayed = Event(Action.WEBHOOK_REPLAYED, webhook_id, {"name": found.name, "since": since})
             await write_events(tx, precondition, [replayed], now)
@@ -313,8 +317,11 @@ class SqlWebhooks(SqlPart):
 
     @transaction
     async def prune_deliveries(self, tx: Transaction, before: int, most: int) -> int:
-        pruned = await delete_oldest(tx, "webhook_deliveries", "number", "made_at", before, most)
-        for (webhook_id,) in await tx.fetch("SELECT id FROM webhooks"):
+        ids = await tx.fetch(f"SELECT id FROM webhooks ORDER BY id {tx.dialect.for_update}")  # before deliveries
+        deleted = await tx.fetch(_PRUNE_OLD, before, most)
+        pruned, dropped = len(deleted), Counter(id_ for id_, state in deleted if state == DeliveryState.WAITING.value)
+        await tx.executemany("UPDATE webhooks SET dropped = dropped + $2 WHERE id = $1", list(dropped.items()))
+        for (webhook_id,) in ids:
             if pruned < most:
                 pruned += await tx.execute(_PRUNE_MANY, webhook_id, most - pruned)
         return pruned
@@ -388,11 +395,11 @@ async def _locked(tx: Transaction, webhook_id: str) -> Webhook:
     return _webhook(await tx.fetchrow(f"{_GET} {tx.dialect.for_update}", webhook_id))
 
 
-async def _resumed(tx: Transaction, webhook_id: str) -> Webhook:
+async def _resumed(tx: Transaction, webhook_id: str, **fields: Any) -> Webhook:
     found = await _locked(tx, webhook_id)
     if found.state is WebhookState.DISABLED:
         raise Fault(Reason.WEBHOOK_DISABLED, "The webhook is disabled. Enable it first.")
-    changed = resumed(found)
+    changed = replace(resumed(found), **fields)
     await save(tx, changed)
     return changed
 
