@@ -362,6 +362,7 @@ def test_rule_without_success_for_three_periods_is_reported_once(
     assert overdue() == [SERIES]
 
 
+@pytest.mark.parametrize("backend", ["sqlite"], indirect=True)
 def test_tick_leaves_the_event_loop_free_while_a_thousand_rules_are_read(
     harness: StoreHarness, engine: EmbeddedEngine
 ) -> None:
