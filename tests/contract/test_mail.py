@@ -96,7 +96,7 @@ def test_expiring_tokens_are_one_digest_a_day(harness: StoreHarness, post: Post)
     (digest,) = [mail for mail in post.server.mails if mail["To"] == "ann@example.org"]
     assert digest["Subject"] == "Watchword: 2 tokens expire soon"
     text = text_of(digest)
-    assert "Token: token 1\nOf: urn:li:corpuser:ann\nExpires: 2026-02-10 00:00 UTC\nhttps://" in text
+    assert 'Token: "token 1"\nOf: urn:li:corpuser:ann\nExpires: 2026-02-10 00:00 UTC\nhttps://' in text
     assert "token 2" in text
     assert "watchword mail preferences --off token-expiring" in text
     harness.clock.now = NOW + 10 * DAY + HOUR

@@ -70,11 +70,12 @@ def test_reads_on_after_a_number(server: Server, token: str) -> None:
         after = answer.json()["next"]
         assert after == answer.json()["events"][-1]["event"]["sequence"]
     assert seen == made
-    assert ask(server, token, f"after={after + 1_000}").json() == {"events": [], "next": after + 1_000}
+    ahead = ask(server, token, f"after={last_event(server) + 1_000}")  # as after a restore of an older store
+    assert (ahead.status_code, ahead.json()["error"]["field"]) == (400, "after")
 
 
 def test_waits_for_an_event_and_no_longer_than_asked(server: Server, token: str) -> None:
-    after = last_event(server) + 1_000_000
+    after = last_event(server)
     assert ask(server, token, f"after={after}&wait=1").json() == {"events": [], "next": after}
     with ThreadPoolExecutor(1) as pool:
         answer = pool.submit(ask, server, token, "after=latest&wait=30")
@@ -88,7 +89,7 @@ def test_waits_for_an_event_and_no_longer_than_asked(server: Server, token: str)
 def test_token_revoked_while_it_waits_gets_nothing(server: Server) -> None:
     made = server.create(ADMIN)
     with ThreadPoolExecutor(1) as pool:
-        answer = pool.submit(ask, server, made["accessToken"], f"after={last_event(server) + 1}&wait=30")
+        answer = pool.submit(ask, server, made["accessToken"], "after=latest&wait=30")
         assert server.verify(made["accessToken"]).status_code == 204  # meanwhile the other request arrives
         server.revoke(made["metadata"]["id"])
         while not answer.done():
@@ -100,12 +101,12 @@ def test_token_revoked_while_it_waits_gets_nothing(server: Server) -> None:
 def test_few_requests_of_an_actor_may_wait(server: Server, actor: str) -> None:
     server.grant(actor, privileges=("VIEW_AUDIT_LOG", "GENERATE_PERSONAL_ACCESS_TOKENS"))
     bearer = server.create(actor)["accessToken"]
-    query = f"after={last_event(server) + 5}&wait=30"
+    ask(server, bearer)  # writes the rejections that were not written yet
+    query = "after=latest&wait=30"
     with ThreadPoolExecutor(MAX_WAITING_OF_ACTOR + 1) as pool:
         asked = [pool.submit(ask, server, bearer, query) for _ in range(MAX_WAITING_OF_ACTOR + 1)]
         until(lambda: any(one.done() for one in asked), "one is refused")
-        for _ in range(6):
-            server.create(ADMIN)
+        server.create(ADMIN)
         answers = [one.result() for one in asked]
     assert sorted(answer.status_code for answer in answers) == [200] * MAX_WAITING_OF_ACTOR + [429]
     (refused,) = (answer for answer in answers if answer.status_code == 429)

@@ -55,7 +55,7 @@ def test_each_notice_comes_once_across_restarts_and_in_one_mail(
         until(lambda: expiring(server) == week, "the notices of one day")
         (digest,) = digests(1)
         assert (digest["To"], digest["Subject"]) == ("admin@example.org", "Watchword: 2 tokens expire soon")
-        assert text_of(digest).count("Token: ONE_WEEK\n") == 2
+        assert text_of(digest).count('Token: "ONE_WEEK"\n') == 2
         until(lambda: server.samples()['watchword_mails_total{result="sent"}'] == 1, "the end of the attempt")
         server.kill()
         clock.advance(23 * DAY)

@@ -60,7 +60,7 @@ def test_people_are_told_what_others_do_with_their_tokens(
         ("bob@example.org", "Watchword: Someone else created a token of yours"),
     ]
     (created,) = [mail for mail in mail_server.mails if "Someone" in mail["Subject"]]
-    assert f"Token: for Bob\nOf: {bob}\nBy: {ADMIN}\n" in text_of(created)
+    assert f'Token: "for Bob"\nOf: {bob}\nBy: {ADMIN}\n' in text_of(created)
     assert f"{server.url}/console/tokens/" in text_of(created)
     assert server.samples()['watchword_mails_total{result="sent"}'] == 4
 
@@ -111,7 +111,7 @@ def test_postfix_accepts_defers_and_rejects_mail(
         (mail,) = receiver.mails("ann")
         assert (mail["To"], mail["Return-Path"]) == ("ann@example.org", "<watchword@example.org>")
         assert "using TLSv1.3" in mail["Received"]
-        assert "Token: for ann\n" in text_of(mail)
+        assert 'Token: "for ann"\n' in text_of(mail)
         assert re.findall(r"reject: RCPT .*?: (\S+ \S+) <(\w+)@", receiver.log) == [
             ("450 4.2.1", "busy"),
             ("550 5.1.1", "nobody"),

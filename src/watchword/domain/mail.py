@@ -247,7 +247,7 @@ def test_mail(url: str) -> MailText:
 
 def _facts(kind: MailKind, item: Item) -> Iterator[tuple[str, str]]:
     if "token" in item:
-        yield "Token", item.get("name") or item["token"]
+        yield "Token", f'"{item["name"]}"' if item.get("name") else item["token"]
     yield "Of", item["actorUrn"]
     if kind is MailKind.TOKEN_EXPIRING:
         yield "Expires", _time(item["expiresAt"])

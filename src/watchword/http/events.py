@@ -46,7 +46,10 @@ class EventsEndpoint:
         if wait > MAX_WAIT:
             raise invalid("wait", f"wait must be from 0 to {MAX_WAIT} seconds.")
         latest = asked.get("after") == LATEST
-        after = await self._audit.last(grant) if latest else _number(asked, "after", 0)
+        last = await self._audit.last(grant)
+        after = last if latest else _number(asked, "after", 0)
+        if after > last > 0:  # 0: all were pruned
+            raise invalid("after", f"after must be at most {last}, the number of the last event, or {LATEST}.")
         events = await self._audit.list_after(grant, after, count)
         deadline = monotonic() + wait
         while not events and monotonic() < deadline:

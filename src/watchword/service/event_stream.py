@@ -46,9 +46,15 @@ class EventFeed:
             await asyncio.sleep(POLL_SECONDS)
             with suppress(Fault):
                 last = await self._store.last_event()
-                for woken, after in self._waiting.items():
-                    if after < last and not woken.done():
-                        woken.set_result(None)
+                for after in {after for after in self._waiting.values() if after < last}:
+                    # There may be none yet: a transaction that still runs may have the next number.
+                    if await self._store.events_after(after, 1):
+                        self._wake(after)
+
+    def _wake(self, after: int) -> None:
+        for woken, waits_after in self._waiting.items():
+            if waits_after == after and not woken.done():
+                woken.set_result(None)
 
 
 class EventStream:
