@@ -133,6 +133,16 @@ def test_digest_comes_before_the_expiry_and_without_ended_tokens(harness: StoreH
     assert harness.run(harness.store.waiting_mails(10)) == 0
 
 
+def test_many_created_tokens_share_a_mail(harness: StoreHarness, post: Post) -> None:
+    for number in range(1, 9):
+        harness.token(number, expires_at=NOW + DAY)
+    assert post.send() == ["ann@example.org"] * 5
+    harness.token(9, expires_at=NOW + DAY)
+    assert post.send() == []
+    assert post.send(later=HOUR) == ["ann@example.org"]
+    assert post.server.mails[-1]["Subject"] == "Watchword: Someone else created 4 tokens of yours"
+
+
 def test_deferred_mail_is_sent_again_and_rejected_mail_is_not(harness: StoreHarness, post: Post) -> None:
     for actor in (ANN, BOB):
         suspend(harness, actor)

@@ -28,6 +28,8 @@ MAX_WAITING = 100_000
 """While so many mails wait, no more events are read."""
 MAX_ITEMS = 100
 """Tokens that one digest names. It says how many more there are."""
+MAX_CREATED = 5
+"""Mails an hour to one person about tokens that someone else created. Further tokens share one mail."""
 MAX_ERROR = 500
 LONGEST_PAUSE = 3 * HOUR
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
@@ -220,6 +222,8 @@ def compose(mail: Mail, url: str, *, has_console: bool = True) -> MailText:
     """The text of a mail of the service at this URL, with links to its console."""
     total = len(mail.items) + mail.more
     heading = _HEADINGS.get(mail.kind) or ("A token expires soon" if total == 1 else f"{total:,} tokens expire soon")
+    if mail.kind is MailKind.TOKEN_CREATED and total > 1:
+        heading = f"Someone else created {total:,} tokens of yours"
     facts = [[one_line(f"{label}: {value}") for label, value in _facts(mail.kind, item)] for item in mail.items]
     links = [_link(item, url) if has_console else None for item in mail.items]
     more = [f"And {mail.more:,} more."] if mail.more else []

@@ -10,11 +10,12 @@ import orjson
 from watchword.domain.accounts import ACCOUNT_PREFIX
 from watchword.domain.actors import ActorStatus, WritePrecondition
 from watchword.domain.events import Action, Event
-from watchword.domain.lifetimes import DAY
+from watchword.domain.lifetimes import DAY, HOUR
 from watchword.domain.mail import (
     DIGEST_DELAY,
     KINDS,
     MAIL_CURSOR,
+    MAX_CREATED,
     MAX_ITEMS,
     RETRY_DAYS,
     Item,
@@ -49,6 +50,7 @@ _GROW = """
 UPDATE mails SET address = $2, items = $3, more = $4, next_at = $5
 WHERE number = $1 AND state = 'WAITING' AND attempts = 0"""
 _LAST = "SELECT max(coalesce(done_at, next_at)) FROM mails WHERE recipient = $1 AND kind = $2"
+_RECENT = "SELECT count(*) FROM mails WHERE recipient = $1 AND kind = $2 AND made_at > $3"
 _DUE = "SELECT number FROM mails WHERE state = 'WAITING' AND next_at <= (SELECT now_ms()) ORDER BY next_at"
 _CLAIM = f"""
 UPDATE mails SET attempts = attempts + 1, next_at = (SELECT now_ms()) + $2
@@ -75,12 +77,16 @@ class SqlMails(SqlPart):
         now = await tx.now()
         wanted = await _by_recipient(tx, [draft for draft in drafts if draft.item["at"] > now - RETRY_DAYS * DAY])
         addresses = await _addresses(tx, wanted, rules)
-        for (kind, recipient), items in wanted.items():
+        for (kind, recipient), wished in wanted.items():
+            items = wished
             if (address := addresses.get((kind, recipient))) is None:
                 continue
             if kind is MailKind.TOKEN_EXPIRING:
                 await _add_to_digest(tx, recipient, address, items, now)
-            else:
+                continue
+            if kind is MailKind.TOKEN_CREATED:
+                items = await _within_cap(tx, recipient, address, items, now)
+            if items:
                 values = [(kind.value, recipient, address, rows.json_text([item]), 0, now, now) for item in items]
                 await tx.executemany(_ADD, values)
 
@@ -190,6 +196,20 @@ async def _add_to_digest(tx: Transaction, recipient: str, address: str, items: l
     last = await tx.fetchval(_LAST, recipient, kind)
     due = now + DIGEST_DELAY if last is None else max(now + DIGEST_DELAY, last + DAY)
     await tx.execute(_ADD, kind, recipient, address, *_shown(items), now, min(due, latest))
+
+
+async def _within_cap(tx: Transaction, recipient: str, address: str, items: list[Item], now: int) -> list[Item]:
+    """Those that get a mail each: MAX_CREATED an hour. The others share one mail, an hour later."""
+    kind = MailKind.TOKEN_CREATED.value
+    recent = await tx.fetchval(_RECENT, recipient, kind, now - HOUR)
+    room = max(0, MAX_CREATED - recent)
+    if others := items[room:]:
+        growing = await tx.fetchrow(_GROWING, recipient, kind)
+        number, text, more, next_at = growing or (0, "[]", 0, 0)
+        shown, surplus = _shown([*orjson.loads(text), *others])
+        if not await tx.execute(_GROW, number, address, shown, more + surplus, next_at):
+            await tx.execute(_ADD, kind, recipient, address, *_shown(others), now, now + HOUR)
+    return items[:room]
 
 
 def _shown(items: list[Item]) -> tuple[str, int]:
