@@ -27,6 +27,7 @@ ELSEWHERE = {
     "watchword health --port 8080": "by test_health",
     "watchword event list --follow -o json": "by test_conventions",
     "watchword mail test alice@example.org": "by test_mail",
+    "watchword webhook test chat": "by test_webhooks",
     "watchword session end 47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=": "by test_sign_in",
 }
 EXAMPLES = [

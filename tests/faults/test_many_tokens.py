@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from bench.fill import fill, filled_actor, is_revoked
 from tests.support.costs import Cost, Watched, operations
 from tests.support.server import ADMIN, Server
+from tests.support.waiting import until
 from watchword.domain.keys import SealedKey
 
 SIZES = (100_000, pytest.param(1_000_000, marks=pytest.mark.soak))
@@ -30,6 +32,10 @@ def read_by(server: Server) -> int:
 def read_at_start(server: Server) -> int:
     assert server.http.get("/health/ready").status_code == 200
     return read_by(server)
+
+
+def has_counted(server: Server) -> bool:
+    return "watchword_tokens_unused{" in server.metrics()
 
 
 def use_tokens(server: Server, actor: str) -> dict[str, Any]:
@@ -97,6 +103,8 @@ def test_many_tokens_are_served_like_none(
 
     empty, full = make_server(folder=tmp_path / "empty"), make_server(folder=tmp_path / "full")
     started = [read_at_start(server) for server in (empty, full)]
+    for server in (empty, full):
+        until(partial(has_counted, server), "the tokens are counted for the metrics, and not again for a minute")
     (seen_empty, read_empty), (seen_full, read_full) = lived(empty, actor), lived(full, actor)
 
     assert seen_empty == {"all": 0, "own": 0, "first page": 1}

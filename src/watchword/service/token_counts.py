@@ -10,6 +10,8 @@ from watchword.domain.ports import TokenCountStore
 from watchword.domain.token_counts import UNUSED_DAYS, TokenCounts
 from watchword.service.background import PURGE_RESTS, in_batches
 
+FIRST_SECONDS = 5.0
+"""So that a start reads little, however many tokens there are."""
 COUNT_SECONDS = 60.0
 LONGEST_PAUSE = 3_600.0
 
@@ -29,6 +31,7 @@ class TokenCounter:
 
     async def count(self) -> None:
         """Count at most once a minute, until cancelled. Counts that take long are made less often."""
+        await asyncio.sleep(FIRST_SECONDS)
         while True:
             began = time.monotonic()
             try:
@@ -42,6 +45,7 @@ class TokenCounter:
         """Read all tokens in small batches, until cancelled; publish the number when all were read. Pauses between two
         passes as long as one took, at least a minute and at most an hour.
         """
+        await asyncio.sleep(FIRST_SECONDS)
         while True:
             began = time.monotonic()
             try:
