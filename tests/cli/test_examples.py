@@ -41,6 +41,7 @@ NOUNS = sorted({match[1] for line in TRIED if (match := re.search(r"watchword ([
 # Another example deletes the rule.
 RULE = "echo 'retention: [{series: dataset.datasetProfile, keep: P30D}]' | watchword retention apply -"
 BEFORE = {
+    "watchword webhook deliveries": "watchword webhook create chat --name Chat --to https://chat.example.org/hooks",
     "watchword retention plan": RULE,
     "watchword retention run": RULE,
     "watchword group create": "watchword group delete ops --yes",
@@ -49,6 +50,7 @@ BEFORE = {
 }
 # Examples that find something, or run too late.
 CODES = {
+    "watchword webhook replay chat --delivery": 1,
     "watchword token scan . ": 1,
     "watchword task cancel": 1,
     "watchword policy apply policies.yaml --dry-run": 3,

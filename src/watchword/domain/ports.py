@@ -757,8 +757,10 @@ class WebhookStore(EventStore, Protocol):
         the end. WEBHOOK_DISABLED.
         """
 
-    async def has_deliveries(self) -> bool:
-        """Whether events are to be queued, or a delivery may be sent now, and no process has the lease."""
+    async def has_deliveries(self) -> bool | None:
+        """Whether events are to be queued, or a delivery may be sent now, and no process has the lease. None: there is
+        no webhook.
+        """
 
     async def queue_events(self, holder: str, events: Sequence[KeptEvent]) -> None:
         """Queue the deliveries of these events, and move the cursor after them. A webhook without room stops.

@@ -29,6 +29,7 @@ from watchword.domain.webhooks import (
 from watchword.service.webhooks import open_secrets
 
 POLL_SECONDS = 1.0
+IDLE_SECONDS = 5.0  # while there is no webhook
 BUSY_SECONDS = 0.25
 LEASE_MILLIS = 2_000
 RENEW_SECONDS = 0.5
@@ -62,15 +63,19 @@ class DeliverySender:
 
     async def run(self) -> None:
         while True:
+            pause = POLL_SECONDS
             try:
-                if await self._store.has_deliveries():
+                has_work = await self._store.has_deliveries()
+                if has_work:
                     await self._work()
+                elif has_work is None:
+                    pause = IDLE_SECONDS
             except CursorLost:
                 pass
             except Fault as fault:
                 if not fault.is_outage:
                     raise
-            await asyncio.sleep(POLL_SECONDS * (0.75 + random.random() / 2))  # noqa: S311 - no secret
+            await asyncio.sleep(pause * (0.75 + random.random() / 2))  # noqa: S311 - no secret
 
     async def keep_counting(self, publish: Callable[[DeliveryCounts], None]) -> None:
         """For the metrics, until cancelled."""

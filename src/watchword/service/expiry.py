@@ -19,6 +19,8 @@ BATCH = 200
 RESTS = 30
 """After each step it rests so many times as long as the step took: verifications must not notice."""
 LONGEST_REST = 2.0
+FIRST_SECONDS = 3.0
+"""So that a start reads little, however many tokens expire soon."""
 
 
 class ExpiryNotices:
@@ -30,6 +32,7 @@ class ExpiryNotices:
 
     async def run(self) -> None:
         """Look through the tokens that expire soon, again and again, until cancelled."""
+        await asyncio.sleep(FIRST_SECONDS)
         try:
             while True:
                 try:

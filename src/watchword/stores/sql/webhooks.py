@@ -81,7 +81,8 @@ SELECT NOT EXISTS (SELECT 1 FROM event_cursors WHERE name = '{CURSOR}' AND held_
         AND {_LAST_EVENT} > coalesce((SELECT seq FROM event_cursors WHERE name = '{CURSOR}'), 0)
     OR EXISTS (
         SELECT 1 FROM webhooks WHERE state = 'ENABLED' AND due_at <= (SELECT now_ms()) AND EXISTS (
-            SELECT 1 FROM webhook_deliveries AS d WHERE d.webhook = webhooks.id AND d.state = 'WAITING')))"""
+            SELECT 1 FROM webhook_deliveries AS d WHERE d.webhook = webhooks.id AND d.state = 'WAITING'))),
+    EXISTS (SELECT 1 FROM webhooks)"""
 _DUE = f"""
 {_SELECT} WHERE state = 'ENABLED' AND due_at <= (SELECT now_ms()) AND EXISTS (
     SELECT 1 FROM webhook_deliveries AS d WHERE d.webhook = webhooks.id AND d.state = 'WAITING')
@@ -252,9 +253,11 @@ class SqlWebhooks(SqlPart):
 
     # The sender
 
-    async def has_deliveries(self) -> bool:
+    async def has_deliveries(self) -> bool | None:
         row = await self._db.row(_HAS_WORK)
-        return row is not None and bool(row[0])
+        assert row is not None
+        has_work, has_webhooks = row
+        return bool(has_work) if has_webhooks else None
 
     @transaction
     async def queue_events(self, tx: Transaction, holder: str, events: Sequence[KeptEvent]) -> None:
