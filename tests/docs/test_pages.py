@@ -10,7 +10,7 @@ from graphql import build_schema
 
 from tests.support.pages import ROOT, links, pages
 from tests.support.server import ADMIN, Server
-from tests.support.waiting import SECONDS
+from tests.support.waiting import SECONDS, until
 from watchword.cli import cli
 from watchword.domain.filters import Condition, Field, SortField
 from watchword.domain.operations import FIELDS, State
@@ -138,6 +138,7 @@ def test_http_page_lists_only_exported_metrics(server: Server, actor: str) -> No
     named = set(re.findall(r"`(watchword_\w+)`", text))
     made = server.create(ADMIN, of=actor)
     server.revoke(made["metadata"]["id"])
+    until(lambda: "watchword_tokens_unused{" in server.metrics(), "the tokens are counted")
     measured = server.metrics()
     assert len(named) > 5
     assert [name for name in sorted(named) if not re.search(rf"^{name}(_count)?[ {{]", measured, re.MULTILINE)] == []
