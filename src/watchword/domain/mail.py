@@ -47,7 +47,7 @@ class MailKind(Enum):
         made.meaning = meaning
         return made
 
-    TOKEN_EXPIRING = "token-expiring", "Your tokens expire soon. One mail a day at the most."
+    TOKEN_EXPIRING = "token-expiring", "Your tokens expire soon. Usually one mail a day."
     TOKEN_CREATED = "token-created", "Someone else created or rotated a token of yours."
     NEW_NETWORK = "new-network", "A token of yours was used from a network for the first time."
     FOUND_BY_SCAN = "found-by-scan", "A scan found a token of yours, or one you created, and revoked it."
