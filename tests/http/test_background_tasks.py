@@ -19,7 +19,7 @@ def test_failing_task_is_reported_and_restarted(make_server: MakeServer) -> None
     change_store(server, "ALTER TABLE events RENAME TO misplaced")
     assert server.verify("no token").status_code == 401
 
-    reading = {"rejections", "webhooks"}  # the tasks that read or write events
+    reading = {"expiry", "rejections", "webhooks"}  # the tasks that read or write events
     until(lambda: {line["task"] for line in failures(server)} == reading, "they have failed")
     until(lambda: health(server)["status"] == "degraded", "that is shown")
     assert server.http.get("/health/ready").status_code == 200

@@ -38,7 +38,10 @@ class Handler(BaseHTTPRequestHandler):
     server: "_Server"
 
     def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers["content-length"]))
+        wanted = int(self.headers["content-length"])
+        body = self.rfile.read(wanted)
+        if len(body) < wanted:
+            return  # the sender was killed in the middle
         message = Message(self.path, {name.lower(): value for name, value in self.headers.items()}, body)
         self.server.receiver.note(message)
         self.server.receiver.answer(self)
