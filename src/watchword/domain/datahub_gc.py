@@ -14,8 +14,8 @@ _USED = ("truncate_indices", "truncate_index_older_than_days")
 _NOTES = {
     "dry_run": "is not needed: datahub-gc truncates in a dry run too, while a rule removes nothing in the mode report",
     "cleanup_expired_tokens": "is not needed: expired tokens are purged after WATCHWORD_DEAD_TOKEN_DAYS",
-    "truncation_watch_until": "is not needed: nobody has to wait for a run",
-    "truncation_sleep_between_seconds": "is not needed: nobody has to wait for a run",
+    "truncation_watch_until": "is not needed: no program waits for a run",
+    "truncation_sleep_between_seconds": "is not needed: no program waits for a run",
 }
 
 

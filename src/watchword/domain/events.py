@@ -15,7 +15,9 @@ MAX_PAGE_BYTES = 1024 * 1024  # details of one page; a larger page ends early
 MAX_WORD = 500
 
 
-class Action(Enum):
+class DescribedWord(Enum):
+    """A word of the API, and what it means."""
+
     meaning: str
 
     def __new__(cls, word: str, meaning: str) -> Self:
@@ -24,6 +26,8 @@ class Action(Enum):
         made.meaning = meaning
         return made
 
+
+class Action(DescribedWord):
     TOKEN_CREATED = "token.created", "A token was created: actor and expiry."
     TOKEN_REPLAYED = "token.replayed", "A token was returned again for the same Idempotency-Key and credential."
     TOKEN_REVOKED = "token.revoked", "A token was revoked; by the service itself if it could not be delivered."

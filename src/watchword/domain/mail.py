@@ -9,11 +9,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import Enum
-from typing import Any, NamedTuple, Protocol, Self
+from typing import Any, NamedTuple, Protocol
 from urllib.parse import quote
 
 from watchword.domain.errors import Fault, invalid
-from watchword.domain.events import Action, KeptEvent
+from watchword.domain.events import Action, DescribedWord, KeptEvent
 from watchword.domain.lifetimes import DAY, HOUR, MINUTE
 from watchword.domain.names import SYSTEM_ACTOR, check_email, name_of
 from watchword.domain.secret import Secret
@@ -38,15 +38,7 @@ _TOKEN = re.compile(r"eyJ[A-Za-z0-9_-]{10,}(?:\.[A-Za-z0-9_-]*)*")
 Item = Mapping[str, Any]
 
 
-class MailKind(Enum):
-    meaning: str
-
-    def __new__(cls, word: str, meaning: str) -> Self:
-        made = object.__new__(cls)
-        made._value_ = word
-        made.meaning = meaning
-        return made
-
+class MailKind(DescribedWord):
     TOKEN_EXPIRING = "token-expiring", "Your tokens expire soon. Usually one mail a day."
     TOKEN_CREATED = "token-created", "Someone else created or rotated a token of yours."
     NEW_NETWORK = "new-network", "A token of yours was used from a network for the first time."
