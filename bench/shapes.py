@@ -125,12 +125,14 @@ class Bystander:
         self._line.close()
 
     def _run(self) -> None:
-        while not self._over.wait(PROBE_PAUSE):
+        while True:  # at least once, however short the measurement
             began = time.perf_counter()
             status, _ = self._line.ask(self._request)
             self.waited.append((time.perf_counter() - began) * 1000)
             if status != 204:
                 raise SystemExit(f"Somebody else was answered {status} at /auth.")
+            if self._over.wait(PROBE_PAUSE):
+                return
 
 
 class Judge:

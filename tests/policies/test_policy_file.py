@@ -105,7 +105,7 @@ def test_policy_file_defines_webhooks(tmp_path: Path) -> None:
     assert read(tmp_path, write_policy_file((), "team-a", webhooks=declared.webhooks)).webhooks == declared.webhooks
     for before, after, told in (
         ("token.*", "tokn.*", r"line 6: webhooks\[0\].actions must be among"),
-        ("https://example.com/hooks", "https://me@example.com", r"line 5: webhooks\[0\].url must be an https URL"),
+        ("https://example.com/hooks", "https://me@example.com", r"line 5: webhooks\[0\].url must have no user"),
         ("id: quiet", "id: chat", r"line 8: webhooks\[1\].id is declared twice"),
         ("name: Chat", "secret: whsec_x", r"webhooks\[0\] has no key 'secret'"),
     ):
@@ -120,7 +120,7 @@ def test_policy_file_defines_webhooks(tmp_path: Path) -> None:
         ("    keep: P30D\n", "", "line 2: retention[0] lacks the key 'keep'"),
         ("keep: P30D", "kept: P30D", "line 3: retention[0] has no key 'kept'; its keys are atMost, hold, keep"),
         ("removeAfter: P60D", "removeAfter: P1D", "line 4: retention[0].removeAfter must be at least keep"),
-        ("maxSize: 20GB", "maxSize: 20", "line 5: retention[0].maxSize must be a size such as 500MB"),
+        ("maxSize: 20GB", "maxSize: 20", "line 5: retention[0].maxSize must be a size from 1kB to 999999TB"),
         ("maxRows: 1_000_000", "maxRows: 1e6", "line 6: retention[0].maxRows must be a whole number from 1"),
         ("keepLast: 1", "keepLast: true", "line 7: retention[0].keepLast must be a whole number from 1 to 100"),
         ("window: 22:00-06:00", "window: 22:00", "line 10: retention[0].window must be two different times"),
