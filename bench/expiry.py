@@ -20,7 +20,7 @@ from bench.load import Measured, measure, prove
 from bench.population import populate
 from bench.report import Law, Report, Results, finish
 from bench.rounds import WARM_SECONDS, keeping, progress, ready
-from bench.serve import PAUSE
+from bench.serve import PAUSE, PAUSED, SWITCH_SECONDS
 
 TOKENS = 100_000
 LEAST_SHARE = 0.95
@@ -66,6 +66,8 @@ def run(asked: argparse.Namespace, folder: Path) -> tuple[dict[str, list[Measure
     with Contender(PAUSING, folder, population, population.size) as server:
         prove(server, case(VERIFY))
         measure(server, case(VERIFY), weight=0, seconds=WARM_SECONDS)
+        while not (data / PAUSED).exists():  # the first step begins some seconds after the start
+            time.sleep(SWITCH_SECONDS)
         for number in range(asked.rounds):
             for which in (ON, OFF) if number % 2 == 0 else (OFF, ON):
                 pause.unlink(missing_ok=True) if which == ON else pause.touch()

@@ -21,7 +21,7 @@ from watchword.stores.postgres.verify_batcher import STATEMENT, bearer_of
 LOAD_APP = wiring.load_app
 SWITCH, SEEN = "record-uses", "records-uses"
 SWITCH_SECONDS = 0.05
-PAUSE = "pause-notices"
+PAUSE, PAUSED = "pause-notices", "paused-notices"
 
 
 async def find_one(self: PostgresStore, token_id: str) -> Bearer | None:
@@ -69,6 +69,7 @@ def load_pausing(settings: Settings, folder: Path) -> Any:
 
     async def rest_and_wait(self: ExpiryNotices, began: float) -> None:
         await rest(self, began)
+        (settings.data_dir / PAUSED).touch()
         while (settings.data_dir / PAUSE).exists():  # noqa: ASYNC110 - another process removes it
             await asyncio.sleep(SWITCH_SECONDS)
 
