@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.support.clock import SetClock
 from tests.support.mail import MailServer, text_of
-from tests.support.server import ADMIN, Server
+from tests.support.server import ADMIN, GraphQLRefused, Server
 from tests.support.waiting import until
 from watchword.domain.mail import DIGEST_DELAY
 
@@ -17,7 +17,12 @@ EVENTS = '{ listEvents(input: {actions: ["token.expiring"]}) { events { target d
 
 
 def expiring(server: Server) -> list[tuple[str, int]]:
-    found: Any = server.ask(EVENTS, actor=ADMIN)["listEvents"]["events"]
+    try:
+        found: Any = server.ask(EVENTS, actor=ADMIN)["listEvents"]["events"]
+    except GraphQLRefused as refused:
+        if refused.reason != "deadline":
+            raise
+        return expiring(server)  # a list has five seconds, which pass when the machine is overloaded
     return sorted((event["target"], event["detail"]["days"]) for event in found)
 
 
