@@ -13,11 +13,15 @@ from tests.cli.in_process import watchword
 from tests.support.certificates import make_certificate
 from tests.support.mail import PASSWORD, USER, MailServer, text_of
 from tests.support.postfix import postfix
+from tests.support.receivers import Receiver, status
 from tests.support.server import ADMIN, GraphQLRefused, Server
 from tests.support.waiting import until
 
 CREDENTIALS = f"{USER}:{quote(PASSWORD)}@"
 MY_PREFERENCES = "{ mailPreferences { kind enabled sent } }"
+RENAME_WEBHOOK = 'mutation { updateWebhook(id: "hook", input: {name: "Chat"}) { id } }'
+ENABLE_WEBHOOK = 'mutation { updateWebhook(id: "hook", input: {enabled: true}) { id } }'
+WEBHOOK_STATE = '{ getWebhook(id: "hook") { state } }'
 
 
 @pytest.fixture(scope="module")
@@ -44,17 +48,35 @@ def test_people_are_told_what_others_do_with_their_tokens(
     make_server: Callable[..., Server], mail_server: MailServer, mail_env: dict[str, str], tmp_path: Path
 ) -> None:
     ann, bob = "urn:li:corpuser:ann", "urn:li:corpuser:bob"
-    server = make_server(env=mail_env | {"WATCHWORD_MAIL_TEMPLATE": "{name}@example.org"})
+    more = {"WATCHWORD_MAIL_TEMPLATE": "{name}@example.org", "WATCHWORD_WEBHOOK_ALLOWED_NETWORKS": "127.0.0.0/8"}
+    server = make_server(env=mail_env | more)
     server.grant(ann)
     server.create(ann, name="my own")
     (tmp_path / "leak").write_text(server.create(ADMIN, of=bob, name="for Bob")["accessToken"])
     mail_server.wait_for(1)
     scanned = watchword("token", "scan", str(tmp_path / "leak"), "--revoke", "--yes", "--url", server.url)
     assert scanned.returncode == 0, scanned.stderr
-    server.set_status(ann, "SUSPENDED")
-    mail_server.wait_for(4)
+    mail_server.wait_for(3)
+    with Receiver(status(410)) as gone:
+        hook = {"id": "hook", "name": "Room", "url": gone.url, "actions": ["webhook.updated"]}
+        server.ask(
+            "mutation ($input: CreateWebhookInput!) { createWebhook(input: $input) { secret } }",
+            {"input": hook},
+            actor=ADMIN,
+        )
+        server.ask(RENAME_WEBHOOK, actor=ADMIN)
+        mail_server.wait_for(4)
+        server.ask('mutation { setMailPreferences(off: ["webhook-stopped"]) { kind } }', actor=ADMIN)
+        server.ask(ENABLE_WEBHOOK, actor=ADMIN)
+        until(
+            lambda: server.ask(WEBHOOK_STATE, actor=ADMIN)["getWebhook"]["state"] == "DISABLED",
+            "the webhook stops again",
+        )
+    server.set_status(ann, "SUSPENDED")  # its mail comes after the one that is not wanted
+    mail_server.wait_for(5)
     assert sorted((mail["To"], mail["Subject"]) for mail in mail_server.mails) == [
         ("admin@example.org", "Watchword: A scan found a token, which was revoked"),
+        ("admin@example.org", "Watchword: A webhook of yours was stopped"),
         ("ann@example.org", "Watchword: Your account was suspended"),
         ("bob@example.org", "Watchword: A scan found a token, which was revoked"),
         ("bob@example.org", "Watchword: Someone else created a token of yours"),
@@ -62,7 +84,10 @@ def test_people_are_told_what_others_do_with_their_tokens(
     (created,) = [mail for mail in mail_server.mails if "Someone" in mail["Subject"]]
     assert f'Token: "for Bob"\nOf: {bob}\nBy: {ADMIN}\n' in text_of(created)
     assert f"{server.url}/console/tokens/" in text_of(created)
-    assert server.samples()['watchword_mails_total{result="sent"}'] == 4
+    (stopped,) = [mail for mail in mail_server.mails if "webhook" in mail["Subject"]]
+    assert 'Webhook: "Chat"\nReason: the receiver answered 410 Gone\n' in text_of(stopped)
+    assert f"{server.url}/console/webhooks/hook" in text_of(stopped)
+    assert server.samples()['watchword_mails_total{result="sent"}'] == 5
 
 
 def test_test_mail_reports_what_the_server_says(

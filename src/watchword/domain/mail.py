@@ -1,4 +1,4 @@
-"""Mail to people about their tokens: its kinds, what events lead to it, its text, and when it is sent again.
+"""Mail to people about their tokens and webhooks: its kinds, its text, and when it is sent again.
 
 One row of the store is one mail. A mail never holds a token or a secret.
 """
@@ -15,8 +15,9 @@ from urllib.parse import quote
 from watchword.domain.errors import Fault, invalid
 from watchword.domain.events import Action, DescribedWord, KeptEvent
 from watchword.domain.lifetimes import DAY, HOUR, MINUTE
-from watchword.domain.names import SYSTEM_ACTOR, check_email, name_of
+from watchword.domain.names import SYSTEM_ACTOR, check_email, is_reserved, name_of
 from watchword.domain.secret import Secret
+from watchword.domain.webhooks import StopReason
 
 MAIL_CURSOR = "mail"
 DIGEST_DELAY = 5 * MINUTE
@@ -44,6 +45,7 @@ class MailKind(DescribedWord):
     NEW_NETWORK = "new-network", "A token of yours was used from a network for the first time."
     FOUND_BY_SCAN = "found-by-scan", "A scan found a token of yours, or one you created, and revoked it."
     ACCOUNT_SUSPENDED = "account-suspended", "Your account was suspended."
+    WEBHOOK_STOPPED = "webhook-stopped", "A webhook that you created was stopped, because its receiver fails."
 
 
 KINDS = {kind.value: kind for kind in MailKind}
@@ -88,6 +90,9 @@ def drafts_of(events: Iterable[KeptEvent], kinds: frozenset[MailKind]) -> Iterat
         elif event.action == Action.ACTOR_SUSPENDED.value and MailKind.ACCOUNT_SUSPENDED in kinds:
             item = {"actorUrn": event.target, "at": event.at, "by": event.actor}
             yield MailDraft(MailKind.ACCOUNT_SUSPENDED, (event.target,), item, event.actor)
+        elif event.action == Action.WEBHOOK_STOPPED.value and MailKind.WEBHOOK_STOPPED in kinds:
+            item = {"webhook": event.target, "at": event.at, **event.detail}
+            yield MailDraft(MailKind.WEBHOOK_STOPPED, (event.detail["ownerUrn"],), item, event.actor)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +104,7 @@ class MailRules:
     """The address of an actor without one in the directory: `{name}` is the end of its urn."""
 
     def address(self, actor: str, email: str | None) -> str | None:
-        if email is None and self.template is not None:
+        if email is None and self.template is not None and not is_reserved(actor):
             email = self.template.replace("{name}", name_of(actor))
         try:
             return None if email is None else check_email(email)
@@ -200,6 +205,7 @@ _HEADINGS = {
     MailKind.NEW_NETWORK: "A token of yours was used from a new network",
     MailKind.FOUND_BY_SCAN: "A scan found a token, which was revoked",
     MailKind.ACCOUNT_SUSPENDED: "Your account was suspended",
+    MailKind.WEBHOOK_STOPPED: "A webhook of yours was stopped",
 }
 _ADVICE = {
     MailKind.TOKEN_EXPIRING: "Rotate those that are still needed before they expire.",
@@ -207,6 +213,12 @@ _ADVICE = {
     MailKind.NEW_NETWORK: "If that was not you or your program, revoke the token.",
     MailKind.FOUND_BY_SCAN: "It no longer works. Create another where it was needed, and find out how it got there.",
     MailKind.ACCOUNT_SUSPENDED: "Your tokens and sessions are not accepted until it is resumed.",
+    MailKind.WEBHOOK_STOPPED: "Nothing is sent until it is enabled again. Repair the receiver first.",
+}
+_REASONS = {
+    StopReason.FAILED.value: "the receiver failed for three days",
+    StopReason.QUEUE_FULL.value: "too many deliveries waited",
+    StopReason.GONE.value: "the receiver answered 410 Gone",
 }
 
 
@@ -233,6 +245,8 @@ def compose(mail: Mail, url: str, *, has_console: bool = True) -> MailText:
 
 
 def _link(item: Item, url: str) -> str | None:
+    if "webhook" in item:
+        return f"{url}/console/webhooks/{quote(item['webhook'], safe='')}"
     return f"{url}/console/tokens/{quote(item['token'], safe='')}" if "token" in item else None
 
 
@@ -242,6 +256,11 @@ def test_mail(url: str) -> MailText:
 
 
 def _facts(kind: MailKind, item: Item) -> Iterator[tuple[str, str]]:
+    if kind is MailKind.WEBHOOK_STOPPED:
+        yield "Webhook", f'"{item["name"]}"'
+        yield "Reason", _REASONS.get(item["reason"], item["reason"])
+        yield "At", _time(item["at"])
+        return
     if "token" in item:
         yield "Token", f'"{item["name"]}"' if item.get("name") else item["token"]
     yield "Of", item["actorUrn"]
