@@ -61,6 +61,7 @@ from watchword.service.deliveries import DeliverySender
 from watchword.service.devices import Devices, DeviceSettings
 from watchword.service.event_stream import EventFeed, EventStream
 from watchword.service.expiry import ExpiryNotices
+from watchword.service.imports import Imports
 from watchword.service.mail import MailPreferences, MailSender, MailSource
 from watchword.service.offboarding import Offboarding
 from watchword.service.operations import Operations
@@ -145,6 +146,7 @@ async def open_service(
             authority=authority,
             tokens=tokens,
             offboarding=Offboarding(store, authority, policies, tokens),
+            imports=Imports(store, authority, settings.datahub_salt is not None),
             accounts=Accounts(store, authority, settings.root_actor, new_id, clock, counters.revoked),
             sessions=Sessions(store, authority, salt, clock, settings.session_limits, new_session),
             devices=Devices(store, authority, tokens, salt, clock, logins, new_session),

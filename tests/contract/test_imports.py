@@ -3,7 +3,7 @@
 from tests.contract.harness import ANN, BOB, EVE, HOUR, SYSTEM, StoreHarness, record
 from tests.support.backends import NOW, StoreLocation
 from watchword.domain.actors import ActorStatus
-from watchword.domain.datahub import ImportedPerson, PersonChange, TokenMatch
+from watchword.domain.datahub import ImportedPerson, ImportStatus, PersonChange, TokenMatch
 from watchword.domain.tokens import TokenRecord
 
 
@@ -64,6 +64,10 @@ def test_imported_tokens_are_listed_in_order_and_revoked_with_their_children(
     assert harness.run(harness.store.imported_tokens("", "~", 9)) == ids[1:]
     detail = [event.detail for event in location.events() if event.action == "token.revoked"]
     assert [found["source"] for found in detail] == ["datahub", "datahub"]
+    status = harness.run(harness.store.import_status())
+    assert status == ImportStatus(5, 4, 0, 0, tokens[1].expires_at, None)
+    harness.run(harness.store.set_actor_status(harness.precondition(), ANN, ActorStatus.SUSPENDED))
+    assert harness.run(harness.store.import_status()).live == 0
 
 
 def test_import_resumes_only_whom_it_suspended(harness: StoreHarness) -> None:

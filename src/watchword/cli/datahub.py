@@ -1,4 +1,4 @@
-"""`watchword import datahub`."""
+"""`watchword import`."""
 
 import asyncio
 import sys
@@ -10,7 +10,8 @@ import click
 
 from watchword.cli.local import Wiring, need_store, with_store
 from watchword.cli.options import Span, json_flag
-from watchword.cli.output import Column, progress, say, say_json, show_list, warn
+from watchword.cli.output import Cell, Column, When, progress, say, say_json, show_list, show_one, warn
+from watchword.cli.remote import with_client
 from watchword.cli.run import Group, WrongUse
 from watchword.domain.datahub import ReportLine
 from watchword.domain.errors import Fault, OperatorError
@@ -18,6 +19,7 @@ from watchword.settings import Settings, read_datahub_url
 
 if TYPE_CHECKING:
     from watchword.cli.local import LocalImport
+    from watchword.client import Client
     from watchword.domain.datahub import DataHubUrl, Report
     from watchword.service.datahub_import import ImportOptions
 
@@ -117,6 +119,29 @@ def datahub(
 
     if not asyncio.run(work()):
         raise SystemExit(1)
+
+
+@import_.command()
+@json_flag
+@with_client
+def status(client: "Client", as_json: bool) -> None:
+    """Show how many tokens came from DataHub, and how many are still accepted.
+
+    When none is live any more, DataHub's salt can be removed.
+
+    Example: watchword import status
+    """
+    found = client.import_status()
+    pairs: dict[str, Cell] = {
+        "Imported tokens": found.tokens,
+        "Live": found.live,
+        "Of these, used in 30 days": found.used_in_30_days,
+        "Of these, never expire": found.unlimited,
+        "Last one expires": When(found.last_expires_at, "none"),
+        "Last change by an import": When(found.last_changed_at, "unknown"),
+        "Salt of DataHub": "set" if found.has_salt else "not set: every imported token is rejected",
+    }
+    show_one(pairs, found, json=as_json)
 
 
 async def _run(

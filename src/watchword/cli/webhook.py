@@ -101,6 +101,7 @@ def show(client: "Client", id_: str, as_json: bool) -> None:
         "Actors": found.actor_urns or "all",
         "Tokens of": found.group_urns or "all",
         "State": found.state if found.stopped_because is None else f"{found.state} ({found.stopped_because})",
+        "Last delivered": When(found.last_delivered_at, "never"),
         "Waiting": found.waiting,
         "Dropped": found.dropped,
         "Failing since": When(found.failing_since, "never"),

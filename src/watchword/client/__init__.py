@@ -47,6 +47,7 @@ __all__ = [
     "GroupInfo",
     "HeldSeries",
     "Identity",
+    "ImportStatus",
     "IndexInfo",
     "MailPreference",
     "NewToken",

@@ -27,6 +27,7 @@ from watchword.client.records import (
     GroupInfo,
     HeldSeries,
     Identity,
+    ImportStatus,
     IndexInfo,
     Json,
     MailPreference,
@@ -710,6 +711,11 @@ class Api:
         """End a console session."""
         variables = {"id: String!": session_id}
         return ask("endSession", _require_true, variables, mutation=True, arguments={"id": "session_id"})
+
+    @_sends
+    def import_status(self) -> ApiRequest[ImportStatus]:
+        """Get what came from DataHub, and how much of it is still in use. Needs Manage All Access Tokens."""
+        return ask("importStatus", ImportStatus)
 
     @_sends
     def mail_preferences(self) -> ApiRequest[tuple[MailPreference, ...]]:

@@ -455,7 +455,9 @@ class WebhookInfo(Record):
     stopped_because: str | None
     created_at: datetime
     created_by: str
+    created_by_name: str | None
     set: str | None
+    last_delivered_at: datetime | None
     waiting: int
     dropped: int
     failing_since: datetime | None
@@ -500,6 +502,18 @@ class WebhookReplay(Record):
 
     queued: int
     until: datetime | None
+
+
+class ImportStatus(Record):
+    """What came from DataHub, and how much of it is still in use."""
+
+    tokens: int
+    live: int
+    unlimited: int
+    used_in_30_days: int
+    last_expires_at: datetime | None
+    last_changed_at: datetime | None
+    has_salt: bool
 
 
 class MailPreference(Record):

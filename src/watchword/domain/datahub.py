@@ -426,6 +426,17 @@ def _listed(what: str, words: Iterable[str]) -> list[str]:
     return [f"{what} {', '.join(found)}"] if found else []
 
 
+class ImportStatus(NamedTuple):
+    """Counts of the first MAX_COUNTED imported tokens."""
+
+    tokens: int
+    live: int
+    unlimited: int
+    used_lately: int
+    last_expires_at: int | None
+    last_changed_at: int | None
+
+
 class PersonChange(Enum):
     SUSPENDED = "SUSPENDED"
     RESUMED = "RESUMED"

@@ -258,7 +258,7 @@ def test_mail(url: str) -> MailText:
 def _facts(kind: MailKind, item: Item) -> Iterator[tuple[str, str]]:
     if kind is MailKind.WEBHOOK_STOPPED:
         yield "Webhook", f'"{item["name"]}"'
-        yield "Reason", _REASONS.get(item["reason"], item["reason"])
+        yield "Reason", _REASONS[item["reason"]]
         yield "At", _time(item["at"])
         return
     if "token" in item:

@@ -27,7 +27,7 @@ from watchword.domain.actors import (
     WritePrecondition,
 )
 from watchword.domain.bulk_revocation import Receipt, Revocation, RevocationPreview, Selection, TokenVisibility
-from watchword.domain.datahub import ImportedPerson, PersonChange, TokenMatch
+from watchword.domain.datahub import ImportedPerson, ImportStatus, PersonChange, TokenMatch
 from watchword.domain.declared_entities import Entity
 from watchword.domain.devices import Device, DeviceStatus
 from watchword.domain.events import Cursor, Detail, EventPage, EventSearch, KeptEvent
@@ -705,6 +705,8 @@ class ImportStore(Protocol):
     async def imported_tokens(self, after: str, until: str, most: int) -> list[str]:
         """The ids of imported live tokens after the first and up to the second, in order."""
 
+    async def import_status(self) -> ImportStatus: ...
+
     async def revoke_imported(self, precondition: WritePrecondition, ids: Sequence[str]) -> int:
         """Revoke imported tokens as `revoke_token` does; returns how many were revoked."""
 
@@ -719,6 +721,9 @@ class WebhookStore(EventStore, Protocol):
 
     async def webhooks(self, start: int, count: int) -> WebhookPage:
         """By name."""
+
+    async def last_deliveries(self, webhook_ids: Sequence[str]) -> dict[str, int]:
+        """When each of these last delivered a message that is still stored."""
 
     async def change_webhook(
         self,

@@ -13,6 +13,7 @@ from watchword.service.deliveries import DeliverySender
 from watchword.service.devices import Devices
 from watchword.service.event_stream import EventFeed, EventStream
 from watchword.service.expiry import ExpiryNotices
+from watchword.service.imports import Imports
 from watchword.service.mail import MailPreferences, MailSender
 from watchword.service.offboarding import Offboarding
 from watchword.service.operations import Operations
@@ -34,6 +35,7 @@ class CoreServices:
     authority: Authority
     tokens: Tokens
     accounts: Accounts
+    imports: Imports
     offboarding: Offboarding
     sessions: Sessions
     devices: Devices

@@ -1,7 +1,7 @@
 """Webhooks: create, look up, change, test, rotate, delete; their deliveries, and sending them again."""
 
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -71,6 +71,10 @@ class Webhooks:
     async def list(self, grant: Grant, start: int, count: int) -> WebhookPage:
         _checked(grant)
         return await self._store.webhooks(start, count)
+
+    async def last_deliveries(self, grant: Grant, webhook_ids: Sequence[str]) -> Mapping[str, int]:
+        _checked(grant)
+        return await self._store.last_deliveries(webhook_ids)
 
     async def update(self, grant: Grant, webhook_id: str, asked: Mapping[str, Any]) -> Webhook:
         """What is absent or null stays as it is."""

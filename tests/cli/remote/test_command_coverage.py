@@ -52,6 +52,7 @@ ASKED_BY = {
     "mailPreferences": "mail preferences",
     "setMailPreferences": "mail preferences",
     "listEvents": "event list",
+    "importStatus": "import status",
     "getWebhook": "webhook show",
     "listWebhooks": "webhook list",
     "createWebhook": "webhook create",

@@ -25,6 +25,7 @@ from watchword.domain.ports import Clock
 from watchword.http.graphql import (
     actor_resolvers,
     directory_resolvers,
+    import_resolvers,
     mail_resolvers,
     operation_resolvers,
     policy_resolvers,
@@ -69,7 +70,7 @@ def make_schema(clock: Clock) -> GraphQLSchema:
 def _root_resolvers() -> dict[str, Callable[..., Any]]:
     """The public coroutine functions of these modules. Each has the name of its field, in snake case."""
     modules = (
-        *(actor_resolvers, directory_resolvers, mail_resolvers, operation_resolvers),
+        *(actor_resolvers, directory_resolvers, import_resolvers, mail_resolvers, operation_resolvers),
         *(policy_resolvers, retention_resolvers, retention_run_resolvers),
         *(session_resolvers, token_resolvers, webhook_resolvers),
     )

@@ -1,5 +1,6 @@
 """GraphQL resolvers of webhooks."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from watchword.domain.actors import Grant
@@ -20,7 +21,7 @@ from watchword.service.webhooks import Webhooks
 
 async def get_webhook(_: Any, info: Info, id: str) -> Json:
     service, grant = await _authorized(info)
-    return _webhook_json(await service.get(grant, id))
+    return await _one_json(info, grant, await service.get(grant, id))
 
 
 async def list_webhooks(_: Any, info: Info, input: Json | None = None) -> Json:
@@ -28,7 +29,7 @@ async def list_webhooks(_: Any, info: Info, input: Json | None = None) -> Json:
     page = page_of(input or {})
     async with info.context.searching:
         found = await service.list(grant, **page)
-    return page | {"total": found.total, "webhooks": [_webhook_json(one) for one in found.rows]}
+    return page | {"total": found.total, "webhooks": await _webhooks_json(info, grant, found.rows)}
 
 
 async def list_webhook_deliveries(_: Any, info: Info, input: Json) -> Json:
@@ -43,12 +44,12 @@ async def list_webhook_deliveries(_: Any, info: Info, input: Json) -> Json:
 
 async def create_webhook(_: Any, info: Info, input: Json) -> Json:
     service, grant = await _authorized(info)
-    return _new_json(*await service.create(grant, input))
+    return await _new_json(info, grant, *await service.create(grant, input))
 
 
 async def update_webhook(_: Any, info: Info, id: str, input: Json) -> Json:
     service, grant = await _authorized(info)
-    return _webhook_json(await service.update(grant, id, input))
+    return await _one_json(info, grant, await service.update(grant, id, input))
 
 
 async def delete_webhook(_: Any, info: Info, id: str) -> bool:
@@ -59,7 +60,7 @@ async def delete_webhook(_: Any, info: Info, id: str) -> bool:
 
 async def rotate_webhook_secret(_: Any, info: Info, id: str, overlap: str | None = None) -> Json:
     service, grant = await _authorized(info)
-    return _new_json(*await service.rotate(grant, id, overlap))
+    return await _new_json(info, grant, *await service.rotate(grant, id, overlap))
 
 
 async def test_webhook(_: Any, info: Info, id: str) -> Json:  # noqa: PT019 - not a test
@@ -80,6 +81,19 @@ async def replay_webhook(_: Any, info: Info, input: Json) -> Json:
 async def _authorized(info: Info) -> tuple[Webhooks, Grant]:
     webhooks = info.context.services.webhooks
     return webhooks, await webhooks.authorize(info.context.caller)
+
+
+async def _webhooks_json(info: Info, grant: Grant, webhooks: Sequence[Webhook]) -> list[Json]:
+    names = await info.context.names(one.created_by for one in webhooks)
+    last = await info.context.services.webhooks.last_deliveries(grant, [one.id for one in webhooks])
+    return [
+        _webhook_json(one) | {"createdByName": names.get(one.created_by), "lastDeliveredAt": last.get(one.id)}
+        for one in webhooks
+    ]
+
+
+async def _one_json(info: Info, grant: Grant, webhook: Webhook) -> Json:
+    return (await _webhooks_json(info, grant, [webhook]))[0]
 
 
 def _webhook_json(webhook: Webhook) -> Json:
@@ -106,8 +120,8 @@ def webhook_change_json(change: WebhookChange) -> Json:
     return {"change": change.kind.value, "id": change.id, "before": before, "after": after}
 
 
-def _new_json(webhook: Webhook, secret: Secret[str]) -> Json:
-    return {"webhook": _webhook_json(webhook), "secret": secret.reveal()}
+async def _new_json(info: Info, grant: Grant, webhook: Webhook, secret: Secret[str]) -> Json:
+    return {"webhook": await _one_json(info, grant, webhook), "secret": secret.reveal()}
 
 
 def _delivery_json(delivery: Delivery) -> Json:

@@ -5,8 +5,9 @@ from collections.abc import Sequence
 from functools import partial
 
 from watchword.domain.actors import ActorStatus, ProfileField, WritePrecondition
-from watchword.domain.datahub import ImportedPerson, PersonChange, TokenMatch
+from watchword.domain.datahub import ImportedPerson, ImportStatus, PersonChange, TokenMatch
 from watchword.domain.events import Action, Event
+from watchword.domain.lifetimes import DAY
 from watchword.domain.names import SYSTEM_ACTOR
 from watchword.domain.tokens import TokenRecord, TokenType
 from watchword.stores import rows
@@ -32,6 +33,16 @@ WHERE i.id > $1 AND i.id <= $2 AND t.revoked_at IS NULL AND (t.expires_at IS NUL
 ORDER BY i.id LIMIT $4"""
 _ADD = "INSERT INTO imported_tokens (id, expires_at) VALUES ($1, $2)"
 _FOUND = "id, name, expires_at, revoked_at"
+MAX_COUNTED = 10_000
+_STATUS = f"""
+SELECT count(*), count(live.id), count(*) FILTER (WHERE live.id IS NOT NULL AND live.expires_at IS NULL),
+    count(*) FILTER (WHERE live.last_used_at >= $2), max(live.expires_at),
+    (SELECT max(at) FROM events WHERE action = '{Action.DATAHUB_IMPORTED.value}')
+FROM (SELECT id FROM imported_tokens ORDER BY id LIMIT {MAX_COUNTED}) AS imported
+LEFT JOIN tokens AS live ON live.id = imported.id AND live.revoked_at IS NULL
+    AND (live.expires_at IS NULL OR live.expires_at > $1)
+    AND NOT EXISTS (
+        SELECT 1 FROM actors AS a WHERE a.urn = live.actor_urn AND a.status = '{ActorStatus.SUSPENDED.value}')"""
 
 # In DataHub. What is kept of a dead token must last as long as its row there.
 _CHANGED_EXPIRY = {TokenMatch.SHORTENED, TokenMatch.EXPIRY_DIFFERS, TokenMatch.DEAD_CHANGED}
@@ -70,6 +81,13 @@ class SqlImports(SqlPart):
     @snapshot
     async def imported_tokens(self, tx: Transaction, after: str, until: str, most: int) -> list[str]:
         return [row[0] for row in await tx.fetch(_LIVE, after, until, await tx.now(), most)]
+
+    @snapshot
+    async def import_status(self, tx: Transaction) -> ImportStatus:
+        now = await tx.now()
+        found = await tx.fetchrow(_STATUS, now, now - 30 * DAY)
+        assert found is not None
+        return ImportStatus(*found)
 
     @long_transaction
     async def revoke_imported(self, tx: Transaction, precondition: WritePrecondition, ids: Sequence[str]) -> int:

@@ -97,6 +97,11 @@ _NEXT = f"SELECT {DELIVERY} FROM webhook_deliveries WHERE webhook = $1 AND state
 _LIST = (
     f"SELECT {DELIVERY} FROM webhook_deliveries WHERE webhook = $1 AND number < $2 {{}} ORDER BY number DESC LIMIT $3"
 )
+_LAST = """
+SELECT id, (
+    SELECT delivered_at FROM webhook_deliveries AS d WHERE d.webhook = webhooks.id AND d.state = 'DELIVERED'
+    ORDER BY number DESC LIMIT 1)
+FROM webhooks WHERE id {}"""
 _COUNTS = f"""
 SELECT coalesce(sum(waiting), 0), coalesce(sum(waiting) FILTER (WHERE failing_since IS NOT NULL), 0),
     count(stopped_because)
@@ -139,6 +144,10 @@ class SqlWebhooks(SqlPart):
         total = await tx.fetchval("SELECT count(*) FROM webhooks")
         found = await tx.fetch(f"{_SELECT} ORDER BY name, id LIMIT $1 OFFSET $2", count, start)
         return WebhookPage(total, tuple(_webhook(row) for row in found))
+
+    async def last_deliveries(self, webhook_ids: Sequence[str]) -> dict[str, int]:
+        found = await self._db.fetch(_LAST.format(self._db.dialect.any_of("$1")), list(webhook_ids))
+        return {id_: at for id_, at in found if at is not None}
 
     @transaction
     async def change_webhook(
