@@ -40,6 +40,13 @@ VIEWS: dict[str, View] = {
     "operations": lambda _: "/console/operations",
     "a plan": lambda _: "/console/operations/plan?index=dataset.operation&older=60d",
     "an operation": _operation_address,
+    "retention": lambda _: "/console/retention",
+    "a series": lambda _: "/console/retention/dataset.operation",
+    "a retention rule": lambda _: "/console/retention/dataset.operation?form=rule",
+    "webhooks": lambda _: "/console/webhooks",
+    "a webhook": lambda _: "/console/webhooks/chat",
+    "a new webhook": lambda _: "/console/webhooks?form=new",
+    "import": lambda _: "/console/import",
     "activity": lambda _: "/console/activity",
     "a terminal": lambda console: f"/device?user_code={start(console.server, host='ann@laptop')['user_code']}",
 }
@@ -65,6 +72,7 @@ def furnish(console: Console) -> None:
     _tokens(console)
     _people(console)
     _indices(console)
+    _services(console)
 
 
 def _tokens(console: Console) -> None:
@@ -115,3 +123,14 @@ def _indices(console: Console) -> None:
     console.ask(TRUNCATE, {"input": wanted})
     newest = "{ operations(input: {count: 1}) { operations { state } } }"
     until(lambda: console.ask(newest)["operations"]["operations"][0]["state"] == "DONE", "the truncation is done")
+
+
+def _services(console: Console) -> None:
+    rule = {"series": "dataset.operation", "keep": "P90D"}
+    console.ask(
+        "mutation ($input: RetentionRuleInput!) { setRetentionRule(input: $input) { series } }", {"input": rule}
+    )
+    console.ask('mutation { runRetention(series: "dataset.operation") { number } }')
+    # No such event happens, so nothing is sent there.
+    hook = {"id": "chat", "name": "Chat", "url": "https://8.8.8.8/hooks/tokens", "actions": ["webhook.stopped"]}
+    console.ask("mutation ($input: CreateWebhookInput!) { createWebhook(input: $input) { secret } }", {"input": hook})

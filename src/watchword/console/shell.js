@@ -11,13 +11,14 @@ import { go } from "./router.js";
 /**
  * @typedef {Record<"generatePersonalAccessTokens" | "manageTokens" | "manageServiceAccounts" | "introspectTokens"
  *   | "managePolicies" | "getTaskStatus" | "getIndexSizes" | "truncateTimeseries" | "manageSystemOperations"
- *   | "viewAuditLog", boolean>} Privileges
+ *   | "releaseRetentionHolds" | "viewAuditLog" | "manageWebhooks", boolean>} Privileges
  * @typedef {{urn: string, displayName: string | null, tokenId: string | null, expiresAt: number | null, localMode: boolean, version: string,
  *   privileges: Privileges}} Me
  */
 
 const ME = `{ me { corpUser { urn displayName } platformPrivileges { generatePersonalAccessTokens manageTokens manageServiceAccounts
-  introspectTokens managePolicies getTaskStatus getIndexSizes truncateTimeseries manageSystemOperations viewAuditLog } } }`;
+  introspectTokens managePolicies getTaskStatus getIndexSizes truncateTimeseries manageSystemOperations releaseRetentionHolds viewAuditLog
+  manageWebhooks } } }`;
 
 /** @type {{name: string, label: string, path: string, may: (p: Privileges) => boolean}[]} */
 const VIEWS = [
@@ -27,6 +28,8 @@ const VIEWS = [
   { name: "policies", label: "Policies", path: "/console/policies", may: (p) => p.managePolicies },
   { name: "actors", label: "Actors", path: "/console/actors", may: (p) => p.managePolicies },
   { name: "operations", label: "Operations", path: "/console/operations", may: (p) => p.truncateTimeseries || p.getIndexSizes },
+  { name: "retention", label: "Retention", path: "/console/retention", may: (p) => p.truncateTimeseries },
+  { name: "webhooks", label: "Webhooks", path: "/console/webhooks", may: (p) => p.manageWebhooks && p.viewAuditLog },
   { name: "activity", label: "Activity", path: "/console/activity", may: (p) => p.viewAuditLog },
 ];
 
@@ -45,7 +48,7 @@ export async function whoAmI(current) {
 }
 
 /** @type {Record<string, string>} */
-const WITHIN = { "new-token": "tokens", plan: "operations" };
+const WITHIN = { "new-token": "tokens", plan: "operations", import: "all-tokens" };
 
 /** @param {string} name of a route @returns {string} the view of the rail that it belongs to */
 export const viewOf = (name) => WITHIN[name] ?? name;

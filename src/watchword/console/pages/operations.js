@@ -45,7 +45,8 @@ export async function page(context) {
   const mayPlan = me.privileges.truncateTimeseries;
   context.title("Operations");
   render(root, html`<div class="page-head"><h1>Operations</h1>
-      ${mayPlan ? html`<a class="button primary" data-key="new" href="/console/operations/plan">Plan a truncation</a>` : null}</div>
+      ${mayPlan ? html`<a class="button" href="/console/retention">Retention rules</a>
+        <a class="button primary" data-key="new" href="/console/operations/plan">Plan a truncation</a>` : null}</div>
     <ul class="numbers"></ul>
     <div class="stack">
       <section class="stack" aria-labelledby="sizes-title"><h2 id="sizes-title">Indices</h2><div id="sizes">${loading()}</div></section>
