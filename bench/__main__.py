@@ -40,6 +40,7 @@ BENCHES = {
     "postgres": Bench("the same on PostgreSQL, against one query a request and pgbench", 4),
     "uses": Bench("what recording uses takes from verification", 2, flags=("--rounds", "40")),
     "peers": Bench("other services that issue and check tokens", 8),
+    "console": Bench("weight, reload time and Tab stops of the console's pages", 2, usual=False),
     "endings": Bench("a hundred thousand tokens ended by one call", 2, usual=False),
     "index": Bench("verification beside a truncation of the embedded index", 60, usual=False),
     "expiry": Bench("verification beside the notices of 100,000 tokens that expire soon", 6, usual=False),

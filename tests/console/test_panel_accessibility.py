@@ -6,7 +6,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.console.conftest import Windows
-from tests.console.test_accessibility import NARROW, violations
+from tests.console.test_every_page import NARROW, violations
 from tests.support.browser import Theme
 from tests.support.console import Console
 from tests.support.server import GENERATE

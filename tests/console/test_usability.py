@@ -214,7 +214,7 @@ def test_unreachable_page_shows_an_error_and_can_be_retried(console: Console, wi
     page.get_by_role("link", name="Policies").click()
     expect(page.get_by_role("alert")).to_contain_text("The server could not be reached.")
     opened.context.set_offline(False)
-    page.get_by_role("button", name="Try again").click()
+    page.get_by_role("button", name="Retry").click()
     expect(page.get_by_role("heading", name="Policies", level=1)).to_be_visible()
 
 

@@ -1,6 +1,7 @@
 """The console's files: only those of the package are served, with strict headers."""
 
 import gzip
+import re
 from collections.abc import Callable
 from importlib.resources import files
 from pathlib import Path
@@ -19,7 +20,7 @@ KINDS = {
     ".svg": "image/svg+xml; charset=utf-8",
     ".png": "image/png",
 }
-FILES = sorted(path for path in FOLDER.rglob("*") if path.is_file())
+FILES = sorted(path for path in FOLDER.rglob("*") if path.is_file() and path.name != "index.html")
 VIEWS = (
     "/",
     "/console",
@@ -46,7 +47,7 @@ POLICY = {
 
 
 def test_every_console_file_has_a_served_type() -> None:
-    assert FOLDER / "index.html" in FILES
+    assert FOLDER / "main.js" in FILES
     assert [path for path in FILES if path.suffix not in KINDS] == []
 
 
@@ -54,19 +55,31 @@ def test_every_console_file_has_a_served_type() -> None:
 def test_every_view_serves_index_html(server: Server, view: str) -> None:
     answer = server.http.get(view)
     assert (answer.status_code, answer.headers["content-type"]) == (200, KINDS[".html"])
-    assert answer.content == (FOLDER / "index.html").read_bytes()
+    assert answer.headers["cache-control"] == "no-cache"
+    assert answer.text.startswith("<!doctype html>")
+
+
+def test_index_preloads_every_module_that_all_views_import(server: Server) -> None:
+    preloaded = re.findall(r'<link rel="modulepreload" href="(/assets/\w{16}/[\w.]+)">', server.http.get("/").text)
+    assert preloaded[0] == server.asset("main.js")
+    imported = set()
+    for address in preloaded:
+        imported |= set(re.findall(r'^(?:import|export \{)[^"]*"\./([\w/.]+)"', server.http.get(address).text, re.MULTILINE))
+    assert {server.asset(name) for name in imported} | {preloaded[0]} == set(preloaded)
+    assert len(preloaded) == len(set(preloaded)) > 5
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(FOLDER)))
 def test_every_file_is_served_with_its_content_type(server: Server, path: Path) -> None:
-    answer = server.http.get(f"/assets/{path.relative_to(FOLDER)}")
+    answer = server.http.get(server.asset(str(path.relative_to(FOLDER))))
     assert (answer.status_code, answer.headers["content-type"]) == (200, KINDS[path.suffix])
     assert answer.content == path.read_bytes()
+    assert answer.headers["cache-control"] == "public, max-age=31536000, immutable"
 
 
-@pytest.mark.parametrize("target", ["/", "/assets/main.js"])
+@pytest.mark.parametrize("target", ["/", "asset"])
 def test_content_policy_allows_only_own_resources(server: Server, target: str) -> None:
-    headers = server.http.get(target).headers
+    headers = server.http.get(target if target == "/" else server.asset("main.js")).headers
     policy = dict(part.strip().split(" ", 1) for part in headers["content-security-policy"].split(";"))
     assert policy == POLICY
     assert headers["x-content-type-options"] == "nosniff"
@@ -74,24 +87,23 @@ def test_content_policy_allows_only_own_resources(server: Server, target: str) -
     assert headers["cross-origin-opener-policy"] == "same-origin"
     assert headers["cross-origin-resource-policy"] == "same-origin"
     assert {power.strip().partition("=")[2] for power in headers["permissions-policy"].split(",")} == {"()"}
-    assert headers["cache-control"] == "no-cache"
 
 
 @pytest.mark.parametrize(
     "target",
     [
-        "/assets/", "/assets", "/assets/none.js", "/assets/../index.html", "/assets/..%2findex.html",
-        "/assets/%2e%2e/wiring.py", "/assets/../wiring.py", "/assets//index.html", "/assets/./index.html",
-        "/assets/index.html/", "/assets/INDEX.HTML", "/assets/index.html%00", "/assets/pages", "/assets/pages/",
-        "/assets//etc/passwd", "/assets/\\index.html", "/consoles", "/gms/console", "/gms/assets/index.html",
+        "", "none.js", "../main.js", "..%2fmain.js", "%2e%2e/wiring.py", "../wiring.py", "/main.js", "./main.js",
+        "main.js/", "MAIN.JS", "main.js%00", "pages", "pages/", "/etc/passwd", "\\main.js", "index.html",
+        "/assets", "/assets/", "/assets/main.js", "/assets/0123456789abcdef/main.js", "/consoles", "/gms/console",
     ],
 )  # fmt: skip
 def test_lookalike_asset_paths_return_404(server: Server, target: str) -> None:
-    answer = send(server, "GET", target, [], None)
+    whole = target.startswith(("/assets", "/con", "/gms"))
+    answer = send(server, "GET", target if whole else server.asset(target), [], None)
     assert (answer.status, answer.json()["error"]["reason"]) == (404, "no_such_address")
 
 
-@pytest.mark.parametrize("target", ["/", "/console/tokens", "/assets/index.html"])
+@pytest.mark.parametrize("target", ["/", "/console/tokens", "/assets/x/main.js"])
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS"])
 def test_console_files_accept_only_get_and_head(server: Server, target: str, method: str) -> None:
     answer = server.http.request(method, target)
@@ -99,8 +111,9 @@ def test_console_files_accept_only_get_and_head(server: Server, target: str, met
     assert answer.headers["allow"] == "GET, HEAD"
 
 
-@pytest.mark.parametrize("target", ["/", "/assets/index.html"])
+@pytest.mark.parametrize("target", ["/", "asset"])
 def test_head_returns_the_headers_of_get(server: Server, target: str) -> None:
+    target = target if target == "/" else server.asset("main.js")
     got, told = send(server, "GET", target, [], None), send(server, "HEAD", target, [], None)
     assert (told.status, told.body) == (200, b"")
     varying = {"x-request-id", "date"}
@@ -109,15 +122,15 @@ def test_head_returns_the_headers_of_get(server: Server, target: str) -> None:
 
 @pytest.mark.parametrize("coding", ["", "gzip"])
 def test_matching_etag_returns_304(server: Server, coding: str) -> None:
-    asked = [f"Accept-Encoding: {coding}"]
-    first = send(server, "GET", "/assets/index.html", asked, None)
+    asked, file = [f"Accept-Encoding: {coding}"], server.asset("main.js")
+    first = send(server, "GET", file, asked, None)
     tag = first.header("etag")
     assert tag
     for given in (tag, f"W/{tag}", f'"other", {tag}', "*"):
-        again = send(server, "GET", "/assets/index.html", [*asked, f"If-None-Match: {given}"], None)
+        again = send(server, "GET", file, [*asked, f"If-None-Match: {given}"], None)
         assert (again.status, again.body, again.header("etag")) == (304, b"", tag)
     for given in ('"other"', tag.strip('"'), ""):
-        assert send(server, "GET", "/assets/index.html", [*asked, f"If-None-Match: {given}"], None).status == 200
+        assert send(server, "GET", file, [*asked, f"If-None-Match: {given}"], None).status == 200
 
 
 @pytest.mark.parametrize(
@@ -129,10 +142,10 @@ def test_matching_etag_returns_304(server: Server, coding: str) -> None:
     ],
 )  # fmt: skip
 def test_files_are_gzipped_for_clients_that_accept_it(server: Server, accepted: str, packed: bool) -> None:
-    answer = send(server, "GET", "/assets/index.html", [f"Accept-Encoding: {accepted}"], None)
+    answer = send(server, "GET", server.asset("main.js"), [f"Accept-Encoding: {accepted}"], None)
     assert (answer.header("content-encoding") == "gzip") is packed
     assert answer.header("vary") == "accept-encoding"
-    assert (gzip.decompress(answer.body) if packed else answer.body) == (FOLDER / "index.html").read_bytes()
+    assert (gzip.decompress(answer.body) if packed else answer.body) == (FOLDER / "main.js").read_bytes()
 
 
 def test_start_prints_the_address_of_the_console(server: Server) -> None:
@@ -141,7 +154,7 @@ def test_start_prints_the_address_of_the_console(server: Server) -> None:
 
 def test_console_requests_are_counted_under_two_routes(make_server: Callable[..., Server]) -> None:
     server = make_server()
-    for path in ("/console/a", "/console/b/c", "/assets/main.js", "/assets/none"):
+    for path in ("/console/a", "/console/b/c", server.asset("main.js"), "/assets/none"):
         server.http.get(path)
     wanted = (
         'watchword_http_requests_total{route="/console/",status="200"} 2.0',

@@ -35,7 +35,9 @@ def token(server: Server, actor: str) -> Any:
 
 
 class TestSignIn:
-    def test_session_ends_when_its_token_expires(self, browser: Browser, token: Any, actor: str) -> None:
+    def test_session_ends_when_its_token_expires(
+        self, server: Server, browser: Browser, token: Any, actor: str
+    ) -> None:
         answer = browser.sign_in(token=token["accessToken"])
         told = {
             "actorUrn": actor,
@@ -46,7 +48,7 @@ class TestSignIn:
         assert answer.headers["cache-control"] == "no-store"
         asked = browser.session()
         assert asked.pop("version")
-        assert asked == {"signedIn": True, "localMode": True, "method": "token", "provider": None, **told}
+        assert asked == {"signedIn": True, "localMode": True, "method": "token", "provider": None, "dataDir": str(server.data_dir), **told}
         assert browser.ask() == {"me": {"corpUser": {"urn": actor}}}
 
     def test_session_lasts_at_most_twelve_hours(self, server: Server, browser: Browser, actor: str) -> None:
@@ -365,7 +367,8 @@ class TestLocalMode:
         name, _, value = header.partition(": ")
         refused = browser.sign_in({name: value}, actor=actor)
         assert reason_of(refused) == (403, "foreign_request")
-        assert browser.session({name: value})["localMode"] is False
+        told = browser.session({name: value})
+        assert (told["localMode"], told["dataDir"]) == (False, None)
 
     def test_rebound_host_prevents_local_mode_sign_in(self, server: Server) -> None:
         for host in ("rebound.example", f"rebound.example:{server.port}", "127.0.0.1.example", "10.0.0.1"):

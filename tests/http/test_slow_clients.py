@@ -16,7 +16,7 @@ from tests.support.wire import AS_ADMIN, JSON_TYPE, connect, head, receive
 FILES = 420
 """With this limit a worker holds 164 connections."""
 ATTACKERS = 220
-PIPELINED = b"GET /assets/style.css HTTP/1.1\r\nHost: localhost\r\n\r\n" * 600
+PIPELINED = 600
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +33,7 @@ def slow_reader(server: Server, source: str) -> socket.socket:
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2_048)
     connection.connect(("127.0.0.1", server.port))
     connection.setblocking(False)
-    connection.send(PIPELINED)
+    connection.send(f"GET {server.asset('style.css')} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode() * PIPELINED)
     return connection
 
 

@@ -1,5 +1,6 @@
 """A real Watchword server process, started as a user would, and what tests say to it."""
 
+import functools
 import os
 import signal
 import subprocess
@@ -198,6 +199,15 @@ class Server:
 
     def verify(self, token: str, client: httpx.Client | None = None) -> httpx.Response:
         return (client or self.http).get(f"{self.url}/auth", headers={"Authorization": f"Bearer {token}"})
+
+    def asset(self, name: str) -> str:
+        """The address of a file of the console."""
+        return self._assets + name
+
+    @functools.cached_property
+    def _assets(self) -> str:
+        page = self.http.get("/").text
+        return page[page.index("/assets/") : page.index("mark.svg")]
 
     def metrics(self) -> str:
         """With everything that was counted before: a worker may answer with what it wrote a second ago."""

@@ -8,8 +8,9 @@
 
 /**
  * @typedef {{signedIn: boolean, actorUrn?: string | null, tokenId?: string | null, expiresAt?: number | null,
- *   method?: string | null, provider?: string | null, localMode: boolean, version?: string, reason?: string,
- *   message?: string}} Session `message`: why it ended; `provider`: the host of the identity provider
+ *   method?: string | null, provider?: string | null, localMode: boolean, dataDir?: string | null, version?: string, reason?: string,
+ *   message?: string}} Session `message`: why it ended; `provider`: the host of the identity provider; `dataDir`: only in
+ *   local mode
  */
 
 export class ApiError extends Error {

@@ -5,23 +5,37 @@
 import { build, element, html, render } from "./html.js";
 import { ApiError } from "./api.js";
 import { number, short } from "./format.js";
+import { focusPage, stayWithin } from "./focus.js";
 import { withQuery } from "./router.js";
+
+export { latestSignal, loadList, refreshLists, showingErrors, whileBusy } from "./loading.js";
 
 let made = 0;
 /** An id for an element, unique on the page. @param {string} [word] */
 export const newId = (word = "x") => `${word}-${(made += 1)}`;
 
-/** The server's message, with its reason code and request id in small type. @param {unknown} error */
-export function errorLine(error) {
+/**
+ * The server's message, with its reason code and request id in small type.
+ * @param {unknown} error @param {() => unknown} [retry] does again what failed; not offered for wrong input
+ */
+export function errorLine(error, retry) {
   if (!error) return null;
   const known = error instanceof ApiError ? error : null;
   const sentence = error instanceof Error ? error.message : String(error);
   const small = known ? [known.reason, known.requestId && `request ${known.requestId}`].filter(Boolean) : [];
   return html`<div class="error" role="alert">
     <span class="mark" aria-hidden="true">▲</span>
-    <div><p>${sentence}</p>${small.length ? html`<p class="small mono">${small.join(" · ")}</p>` : null}</div>
+    <div><p>${sentence}</p>${small.length ? html`<p class="small mono">${small.join(" · ")}</p>` : null}
+      ${retry && known?.status !== 400 ? html`<p><button type="button" @click=${retrying(retry)}>Retry</button></p>` : null}</div>
   </div>`;
 }
+
+/** @param {() => unknown} retry */
+const retrying = (retry) => async (/** @type {Event} */ event) => {
+  /** @type {HTMLButtonElement} */ (event.currentTarget).disabled = true;
+  await retry();
+  focusPage();
+};
 
 /** A message about a finished action. @param {unknown} content */
 export const notice = (content) => html`<div class="notice" role="status" tabindex="-1">
@@ -45,54 +59,6 @@ export const empty = ({ title, sentence, action, command }) => html`<div class="
 /** Shown while something loads. @param {string} [what] */
 export const loading = (what = "Loading…") => html`<p class="quiet loading" role="status">${what}</p>`;
 
-/** @type {WeakMap<Element, AbortController>} */
-const coming = new WeakMap();
-
-/**
- * A signal for a request about this place. A new one aborts the one before, so that a late answer does not replace a
- * newer one.
- * @param {Element} place @param {AbortSignal | null} signal of the page; null if the request does not depend on it
- */
-export function latestSignal(place, signal) {
-  coming.get(place)?.abort();
-  const mine = new AbortController();
-  coming.set(place, mine);
-  if (signal?.aborted) mine.abort();
-  signal?.addEventListener("abort", () => mine.abort(), { signal: mine.signal });
-  return mine.signal;
-}
-
-/**
- * The same, and the place is marked busy until the latest answer is there.
- * @param {Element} place @param {AbortSignal | null} signal @param {(signal: AbortSignal) => Promise<void>} work
- */
-export async function whileBusy(place, signal, work) {
-  const mine = latestSignal(place, signal);
-  place.setAttribute("aria-busy", "true");
-  try {
-    await work(mine);
-  } finally {
-    if (coming.get(place)?.signal === mine) place.removeAttribute("aria-busy");
-  }
-}
-
-/** If the work fails, the content stays and the error is shown before it. @param {Element} place @param {() => Promise<void>} work */
-export async function showingErrors(place, work) {
-  try {
-    await work();
-  } catch (error) {
-    if (error instanceof DOMException && error.name === "AbortError") return;
-    place.querySelectorAll(":scope > .error, :scope > .loading").forEach((old) => old.remove());
-    place.prepend(...build(errorLine(error)));
-  }
-}
-
-/**
- * Load a list: busy until the latest answer is there; if loading fails, the old list stays under the error.
- * @param {Element} place @param {AbortSignal} signal @param {(signal: AbortSignal) => Promise<void>} work
- */
-export const loadList = (place, signal, work) => showingErrors(place, () => whileBusy(place, signal, work));
-
 /**
  * @template Row
  * @typedef {{label: string, cell: (row: Row) => unknown, sort?: string, class?: string, first?: "DESCENDING" | "ASCENDING"}} Column
@@ -106,7 +72,7 @@ export const loadList = (place, signal, work) => showingErrors(place, () => whil
  *   rowClass?: (row: Row) => string}} what
  */
 export function table({ caption, columns, rows, sort, order, rowClass }) {
-  return html`<div class="table-box"><table class="rows">
+  return html`<div class="table-box"><a class="skip-pages" href="#pages" @click=${toPages}>Skip to pages</a><table class="rows">
     <caption class="unseen">${caption}</caption>
     <thead><tr>${columns.map((column) => header(column, sort, order))}</tr></thead>
     <tbody>${rows.map((row) => html`<tr class="${rowClass?.(row) ?? ""}">${columns.map((column, index) => {
@@ -116,6 +82,14 @@ export function table({ caption, columns, rows, sort, order, rowClass }) {
         : html`<td class="${column.class ?? ""}" data-label="${column.label}">${content}</td>`;
     })}</tr>`)}</tbody>
   </table></div>`;
+}
+
+/** To the link to the next page of the list. @param {Event} event */
+function toPages(event) {
+  event.preventDefault();
+  const pages = /** @type {HTMLElement} */ (event.currentTarget).closest(".table-box")?.parentElement?.querySelector(".pager");
+  const next = pages?.querySelector("#next-page, a[rel=next]") ?? pages?.querySelector("a");
+  if (next instanceof HTMLElement) next.focus();
 }
 
 /**
@@ -222,18 +196,20 @@ export const field = ({ id, label, hint, error, control, optional }) => html`<di
 </div>`;
 
 /**
- * A panel with details, over the page from the right. Escape closes it, like the link.
+ * A panel with details, over the page from the right. Escape closes it, like the link; Tab stays in it.
  * @param {{title: unknown, close: string, content: unknown}} what
  */
 export function panel({ title, close, content }) {
   const id = newId("panel");
-  const node = element(html`<section class="panel" role="dialog" aria-labelledby="${id}">
+  const node = element(html`<section class="panel" role="dialog" aria-modal="true" aria-labelledby="${id}">
     <header><h2 id="${id}" tabindex="-1">${title}</h2>
       <a class="close" href="${close}" aria-label="Close details">✕</a></header>
     <div class="panel-body">${content}</div>
   </section>`);
   node.addEventListener("keydown", (event) => {
-    if (event.key === "Escape" && !event.defaultPrevented) node.querySelector("a")?.click();
+    if (event.defaultPrevented) return;
+    if (event.key === "Escape") /** @type {HTMLElement} */ (node.querySelector("a.close")).click();
+    if (event.key === "Tab") stayWithin(node, event);
   });
   return node;
 }

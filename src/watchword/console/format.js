@@ -135,15 +135,21 @@ export function pathToId(part) {
 export const tokenPath = (id) => `/console/tokens/${idToPath(id)}`;
 
 /**
- * A command to copy. In local mode it names the caller and, if needed, the server; otherwise `watchword login` has
- * stored both.
+ * A command to copy. It names the server, unless that is the default one, and in local mode the caller; otherwise
+ * `watchword login` has stored a token for the server.
  * @param {string} command @param {{urn: string, localMode: boolean}} me
  */
 export function inTerminal(command, me) {
-  if (!me.localMode) return command;
-  const usual = ["127.0.0.1:8080", "localhost:8080"].includes(location.host);
-  return `${command} --as ${me.urn}${usual ? "" : ` --url ${location.origin}`}`;
+  const usual = location.origin === "http://127.0.0.1:8080";
+  return `${command}${me.localMode ? ` --as ${me.urn}` : ""}${usual ? "" : ` --url ${location.origin}`}`;
 }
+
+/**
+ * A command for the server's own machine. Only in local mode does the page know the data folder.
+ * @param {string} command @param {{dataDir?: string | null}} where
+ */
+export const onServer = (command, { dataDir }) => (dataDir
+  ? `${command} --data-dir ${/^[\w@%+=:,./-]+$/.test(dataDir) ? dataDir : `'${dataDir.replaceAll("'", "'\\''")}'`}` : command);
 
 /** Keep relative times up to date. When a time in `data-ends` has passed, its page gets the event `ended`. */
 export function keepTimes() {

@@ -4,8 +4,9 @@
 
 import { html, render } from "./html.js";
 import { ApiError, UNREACHABLE, onOtherSession, onSignedOut, session } from "./api.js";
-import { keepTimes } from "./format.js";
-import { errorLine, loading, say } from "./components.js";
+import { MINUTE, keepTimes } from "./format.js";
+import { errorLine, loading, refreshLists, say } from "./components.js";
+import { focusPage } from "./focus.js";
 import { find, go, onAgain, reload, route, start } from "./router.js";
 import { listenToKeys, mayView, showRail, showTips, toSignIn, viewOf, whoAmI } from "./shell.js";
 
@@ -61,6 +62,8 @@ async function show(found, at, params) {
   const mine = turn;
   const root = document.createElement("div");
   root.className = "page";
+  const module = found?.load();
+  module?.catch(() => {}); // an error is shown once it is clear that the caller may use the page
   try {
     const current = me && found?.name !== "sign-in" ? null : await session.read();
     // The user has gone to another page meanwhile, or another user has signed in.
@@ -100,20 +103,28 @@ async function show(found, at, params) {
       return;
     }
     render(root, loading());
-    const { page } = await found.load().catch(() => {
-      throw new ApiError(UNREACHABLE, { reason: "unreachable" });
-    });
+    const { page } = await /** @type {Promise<import("./router.js").Page>} */ (module).catch(whyNotLoaded);
     if (mine !== turn) return;
     await page(contextOf(at, params, root));
     // The focused element was on the page before: move the focus to the start of this one.
-    if (document.activeElement === document.body) main.focus({ preventScroll: true });
+    focusPage();
   } catch (error) {
     if (error instanceof DOMException && error.name === "AbortError") return;
     if (mine !== turn || (error instanceof ApiError && error.status === 401)) return;
     main.replaceChildren(root);
-    render(root, html`<h1>This page could not be loaded</h1>${errorLine(error)}
-      <p><button type="button" @click=${() => reload()}>Try again</button></p>`);
+    const outdated = error instanceof ApiError && error.reason === OUTDATED;
+    render(root, html`<h1>This page could not be loaded</h1>${errorLine(error, outdated ? undefined : reload)}
+      ${outdated ? html`<p class="actions"><button type="button" class="primary" @click=${() => location.reload()}>Reload</button></p>` : null}`);
   }
+}
+
+const OUTDATED = "console_updated";
+
+/** Its files have other addresses after an upgrade of the server. @returns {Promise<never>} */
+async function whyNotLoaded() {
+  const gone = await fetch(import.meta.url, { method: "HEAD", cache: "no-store" }).then((answer) => answer.status === 404, () => false);
+  if (gone) throw new ApiError("The server has a newer version of this page. Reload it.", { reason: OUTDATED });
+  throw new ApiError(UNREACHABLE, { reason: "unreachable" });
 }
 
 /** @param {HTMLElement} root */
@@ -160,6 +171,12 @@ onAgain((kept, at, params) => {
   const root = main.querySelector(".page");
   if (root instanceof HTMLElement) return kept.again?.(contextOf(at, params, root));
   return go(at.href, { replace: true, sure: true });
+});
+
+let hiddenAt = Infinity;
+document.addEventListener("visibilitychange", () => {
+  if (document.hidden) hiddenAt = Date.now();
+  else if (Date.now() - hiddenAt > MINUTE) void refreshLists();
 });
 
 document.querySelector(".skip")?.addEventListener("click", (event) => {

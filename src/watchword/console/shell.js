@@ -6,13 +6,14 @@ import { element, html, render } from "./html.js";
 import { graphql, session } from "./api.js";
 import { actorName, exact } from "./format.js";
 import { ask, errorLine } from "./components.js";
+import { icon } from "./icons.js";
 import { go } from "./router.js";
 
 /**
  * @typedef {Record<"generatePersonalAccessTokens" | "manageTokens" | "manageServiceAccounts" | "introspectTokens"
  *   | "managePolicies" | "getTaskStatus" | "getIndexSizes" | "truncateTimeseries" | "manageSystemOperations"
  *   | "releaseRetentionHolds" | "viewAuditLog" | "manageWebhooks", boolean>} Privileges
- * @typedef {{urn: string, displayName: string | null, tokenId: string | null, expiresAt: number | null, localMode: boolean, version: string,
+ * @typedef {{urn: string, displayName: string | null, tokenId: string | null, expiresAt: number | null, localMode: boolean, dataDir: string | null, version: string,
  *   privileges: Privileges}} Me
  */
 
@@ -43,9 +44,12 @@ export async function whoAmI(current) {
     tokenId: current.tokenId ?? null,
     expiresAt: current.expiresAt ?? null,
     localMode: current.localMode,
+    dataDir: current.dataDir ?? null,
     version: current.version ?? "",
   };
 }
+
+const MARK = new URL("mark.svg", import.meta.url).pathname;
 
 /** @type {Record<string, string>} */
 const WITHIN = { "new-token": "tokens", plan: "operations", import: "all-tokens" };
@@ -59,18 +63,37 @@ export const mayView = (name, me) => VIEWS.find((view) => view.name === viewOf(n
 /** @param {HTMLElement} rail @param {Me | null} me @param {string | null} here the name of the view that is shown */
 export function showRail(rail, me, here) {
   const views = me ? VIEWS.filter((view) => view.may(me.privileges)) : [];
-  render(rail, html`<a class="brand" href="/console/tokens"><img src="/assets/mark.svg" alt="" width="20" height="20">Watchword</a>
+  delete rail.dataset.open;
+  render(rail, html`<a class="brand" href="/console/tokens"><img src="${MARK}" alt="" width="20" height="20"><span>Watchword</span></a>
+    <button type="button" class="plain" id="menu" aria-expanded="false" aria-controls="rail-body" @click=${toggleMenu}>${icon("menu")}Menu</button>
+    <div id="rail-body">
     ${me ? html`<nav aria-label="Views"><ul>${views.map((view) => html`<li><a href="${view.path}"
-      aria-current="${view.name === here ? "page" : null}">${view.label}</a></li>`)}</ul></nav>` : null}
+      aria-current="${view.name === here ? "page" : null}">${icon(view.name)}<span>${view.label}</span></a></li>`)}</ul></nav>` : null}
     <div class="rail-end">
-      <button type="button" class="plain" id="theme" @click=${nextTheme} aria-label="Theme: ${theme()}"><span
-        class="wide">Theme:</span><span class="slim" aria-hidden="true">◐</span> <span class="theme-name">${theme()}</span></button>
-      <button type="button" class="plain keys" @click=${showKeys}>Shortcuts <kbd>?</kbd></button>
-      ${me ? html`<a class="who" href="/console/sessions" title="${me.urn}${me.expiresAt ? `\nThis session expires ${exact(me.expiresAt)}.` : ""}">${actorName(me.urn, me.displayName)}</a>
-        <button type="button" class="plain" id="sign-out" @click=${signOut}>Sign out</button>` : null}
-    </div>
-    ${me?.localMode ? html`<p class="local-mode"><span aria-hidden="true">▲</span> Local mode: anyone who can reach this
-      address can act as any actor.</p>` : null}`);
+      <button type="button" class="plain" id="theme" @click=${nextTheme} aria-label="Theme: ${theme()}">${icon("theme")}<span><span
+        class="wide">Theme: </span><span class="theme-name">${theme()}</span></span></button>
+      <button type="button" class="plain keys" @click=${showKeys}>${icon("keys")}<span>Shortcuts <kbd class="wide">?</kbd></span></button>
+      ${me ? html`<a class="who" href="/console/sessions" title="${me.urn}${me.expiresAt ? `\nThis session expires ${exact(me.expiresAt)}.` : ""}"
+          >${icon("person")}<span>${actorName(me.urn, me.displayName)}</span></a>
+        <button type="button" class="plain" id="sign-out" @click=${signOut}>${icon("leave")}<span>Sign out</span></button>` : null}
+    </div></div>
+    ${me?.localMode ? html`<p class="local-mode"><span aria-hidden="true">▲</span> Local mode<span class="wide">: anyone who can reach this
+      address can act as any actor.</span></p>` : null}`);
+}
+
+/** On a narrow screen the views are a menu. @param {Event} event */
+function toggleMenu(event) {
+  const button = /** @type {HTMLElement} */ (event.currentTarget);
+  const rail = /** @type {HTMLElement} */ (button.closest(".rail"));
+  const open = rail.toggleAttribute("data-open");
+  button.setAttribute("aria-expanded", String(open));
+}
+
+function closeMenu() {
+  const button = document.querySelector(".rail[data-open] #menu");
+  if (!(button instanceof HTMLElement)) return;
+  button.click();
+  button.focus();
 }
 
 async function signOut() {
@@ -139,6 +162,7 @@ export function listenToKeys() {
     if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey) return;
     const at = event.target;
     if (at instanceof HTMLElement && at.closest("input, textarea, select, dialog, [contenteditable]")) return;
+    if (event.key === "Escape") closeMenu();
     if (event.key === "?") {
       event.preventDefault();
       void showKeys();

@@ -153,7 +153,11 @@ class App:
             self._routes[SIGN_IN], self._routes[CALLBACK] = {"GET": endpoint.begin}, {"GET": endpoint.callback}
             self._routes[LOGOUT] = {"POST": endpoint.logout}
         if settings.console:
-            sessions = SessionEndpoint(pages, self._authenticator, core.sessions, services.provider, settings.issuer)
+            sessions = SessionEndpoint(
+                *(pages, self._authenticator, core.sessions, services.provider),
+                own_url=settings.issuer,
+                data_dir=settings.data_dir,
+            )
             self._routes[SESSION] = {"GET": sessions.show, "POST": sessions.sign_in, "DELETE": sessions.sign_out}
         if settings.has_devices and self._console is not None:
             devices = DeviceEndpoints(settings.issuer, core.devices, core.tokens, core.rejections)

@@ -1,11 +1,15 @@
 """The console's static files. Only files of the package are served, each found by its whole name and read once.
 
 The content security policy allows only scripts, styles and requests of this server, no frames, and markup only through
-the escaping function of the console. Browsers revalidate a file each time and download it only when it has changed.
+the escaping function of the console.
+
+A digest of all files is a part of their addresses, so that a browser keeps them for good and never mixes two versions.
+Only the page itself is asked for each time; it names the modules that every view imports, so that they load at once.
 """
 
 import gzip
-from functools import cache, cached_property
+import re
+from functools import cache
 from hashlib import sha256
 from pathlib import Path
 
@@ -18,6 +22,9 @@ ASSETS = "/assets/"
 INDEX = "index.html"
 MIN_GZIP = 256
 
+_FOLDER = Path(__file__).parents[1] / "console"
+_START = "main.js"
+_STATIC_IMPORT = re.compile(r'^(?:import|export \{)[^"]*"\./([\w/]+\.js)";$', re.MULTILINE)
 _CONTENT_TYPES = {
     ".html": "text/html; charset=utf-8",
     ".css": "text/css; charset=utf-8",
@@ -42,48 +49,78 @@ HEADERS: list[Header] = [
     ("cross-origin-opener-policy", "same-origin"),
     ("cross-origin-resource-policy", "same-origin"),
     ("permissions-policy", ", ".join(f"{feature}=()" for feature in _DENIED_FEATURES)),
-    ("cache-control", "no-cache"),
     ("vary", "accept-encoding"),
 ]
+_REVALIDATE: Header = ("cache-control", "no-cache")
+_IMMUTABLE: Header = ("cache-control", "public, max-age=31536000, immutable")
 
 
 @cache
-def _responses(file: Path) -> tuple[Response, Response]:
-    """The file as it is, and compressed if that helps."""
-    body, kind = file.read_bytes(), _CONTENT_TYPES[file.suffix]
-    tag = sha256(body).hexdigest()[:32]
-    plain = Response(200, [("content-type", kind), ("etag", f'"{tag}"'), *HEADERS], body)
+def _files() -> dict[str, bytes]:
+    found = sorted(file for file in _FOLDER.rglob("*") if file.suffix in _CONTENT_TYPES)
+    return {str(file.relative_to(_FOLDER)): file.read_bytes() for file in found}
+
+
+@cache
+def assets() -> str:
+    """The folder of the files' addresses."""
+    digest = sha256()
+    for name, content in _files().items():
+        digest.update(f"{name} {len(content)}\n".encode() + content)
+    return f"{ASSETS}{digest.hexdigest()[:16]}/"
+
+
+def _imported(name: str, known: dict[str, None]) -> dict[str, None]:
+    """The module and all that it imports at once, each one once."""
+    if name not in known:
+        known[name] = None
+        for other in _STATIC_IMPORT.findall(_files()[name].decode()):
+            _imported(other, known)
+    return known
+
+
+@cache
+def _index() -> tuple[Response, Response]:
+    preloads = "".join(f'  <link rel="modulepreload" href="{ASSETS}{name}">\n' for name in _imported(_START, {}))
+    text = _files()[INDEX].decode().replace("</head>", preloads + "</head>").replace(ASSETS, assets())
+    return _responses(text.encode(), ".html", _REVALIDATE)
+
+
+@cache
+def _asset(name: str) -> tuple[Response, Response]:
+    return _responses(_files()[name], Path(name).suffix, _IMMUTABLE)
+
+
+def _responses(body: bytes, suffix: str, caching: Header) -> tuple[Response, Response]:
+    """The content as it is, and compressed if that helps."""
+    kind, tag = _CONTENT_TYPES[suffix], sha256(body).hexdigest()[:32]
+    plain = Response(200, [("content-type", kind), ("etag", f'"{tag}"'), *HEADERS, caching], body)
     compressed = gzip.compress(body, mtime=0)
     if len(body) < MIN_GZIP or len(compressed) >= len(body):
         return plain, plain
-    headers = [("content-type", kind), ("etag", f'"{tag}-gzip"'), *HEADERS, ("content-encoding", "gzip")]
+    headers = [("content-type", kind), ("etag", f'"{tag}-gzip"'), *HEADERS, caching, ("content-encoding", "gzip")]
     return plain, Response(200, headers, compressed)
 
 
 class Console:
-    @cached_property
-    def _files(self) -> dict[str, Path]:
-        folder = Path(__file__).parents[1] / "console"
-        return {str(file.relative_to(folder)): file for file in folder.rglob("*") if file.suffix in _CONTENT_TYPES}
-
     def serves(self, path: str) -> bool:
         return path.startswith(PREFIXES) or path == PREFIXES[0].rstrip("/")
 
     async def index(self, request: Request) -> Response:
         """Every view is this page; its script routes by the address."""
-        return _answer(self._files[INDEX], request)
+        return _answer(_index(), request)
 
     async def answer(self, request: Request) -> Response:
         if not request.path.startswith(ASSETS):
             return await self.index(request)
-        found = self._files.get(request.path[len(ASSETS) :])
-        if found is None:
+        name = request.path.removeprefix(assets())
+        if name == INDEX or name not in _files():
             raise Fault(Reason.NO_SUCH_ADDRESS, "Nothing is served at this address.")
-        return _answer(found, request)
+        return _answer(_asset(name), request)
 
 
-def _answer(file: Path, request: Request) -> Response:
-    response = _responses(file)[accepts_gzip(request.header("accept-encoding"))]
+def _answer(responses: tuple[Response, Response], request: Request) -> Response:
+    response = responses[accepts_gzip(request.header("accept-encoding"))]
     tag = response.headers[1][1]
     if _matches(tag, request.header("if-none-match")):
         return Response(304, response.headers[1:])

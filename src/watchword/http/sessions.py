@@ -8,6 +8,7 @@ preflight), and with the server's own `Origin`. In local mode, where signing in 
 loopback address or the public URL: another name that resolves to this machine may be an attacker's (DNS rebinding).
 """
 
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -90,8 +91,10 @@ class SessionEndpoint:
         sessions: Sessions,
         provider: IdentityProvider | None,
         own_url: str,
+        data_dir: Path,
     ) -> None:
         self._console = console
+        self._data_dir = data_dir
         self._provider = provider
         self._own_url = own_url
         self._authenticator = authenticator
@@ -112,13 +115,15 @@ class SessionEndpoint:
 
     async def show(self, request: Request) -> Response:
         secure = self._console.check(request)
+        local = self._authenticator.is_local(request)
         content: dict[str, Any] = {
             "signedIn": False,
             "actorUrn": None,
             "tokenId": None,
             "expiresAt": None,
             "method": None,
-            "localMode": self._authenticator.is_local(request),
+            "localMode": local,
+            "dataDir": str(self._data_dir.resolve()) if local else None,
             "provider": None if self._provider is None else urlsplit(self._provider.issuer).hostname,
             "version": __version__,
         }

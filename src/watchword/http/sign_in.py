@@ -22,6 +22,7 @@ from watchword.domain.secret import Secret
 from watchword.domain.sign_in import ClaimRules
 from watchword.http.authentication import ACCEPTED
 from watchword.http.console import HEADERS as PAGE_HEADERS
+from watchword.http.console import assets
 from watchword.http.errors import JSON, NO_STORE, fault_headers, redact
 from watchword.http.requests import Header, Request, Response, read_form
 from watchword.http.sessions import cookies_of, session_cookie
@@ -147,9 +148,9 @@ class SignInEndpoint:
     def error_page(self, fault: Fault, request: Request) -> Response:
         """A sign-in is a navigation, so its errors are pages. It is over: the browser forgets it."""
         self._rejections.record_failed_authentication(request.client, request.id, SIGN_IN, fault)
-        body = _PAGE.format(message=escape(redact(fault.message)), reason=fault.reason.word)
+        body = _PAGE.format(assets=assets(), message=escape(redact(fault.message)), reason=fault.reason.word)
         headers = [("content-type", "text/html; charset=utf-8"), NO_STORE, *fault_headers(fault)]
-        headers += [header for header in PAGE_HEADERS if header[0] not in {"cache-control", "vary"}]
+        headers += [header for header in PAGE_HEADERS if header[0] != "vary"]
         return Response(fault.kind.code, [*headers, self._set_cookie("", 0)], body.encode())
 
 
@@ -159,8 +160,8 @@ _PAGE = """<!doctype html>
   <meta charset="utf-8">
   <title>Not signed in - Watchword</title>
   <meta name="viewport" content="width=device-width, initial-scale=1">
-  <link rel="icon" type="image/svg+xml" href="/assets/mark.svg">
-  <link rel="stylesheet" href="/assets/style.css">
+  <link rel="icon" type="image/svg+xml" href="{assets}mark.svg">
+  <link rel="stylesheet" href="{assets}style.css">
 </head>
 <body>
   <main id="main"><div class="sign-in stack">

@@ -64,7 +64,7 @@ export function follow(id, context, close, changed) {
     });
   }
 
-  void poll(async () => {
+  const watch = () => poll(async () => {
     try {
       const now = (await graphql(ONE, { id }, { signal: context.signal })).operation;
       const moved = last?.rowsDone !== now.rowsDone || last?.state !== now.state;
@@ -73,11 +73,12 @@ export function follow(id, context, close, changed) {
       return isOver(now.state) ? "over" : moved ? "moved" : "still";
     } catch (error) {
       if (error instanceof DOMException && error.name === "AbortError") return "over";
-      render(problem, errorLine(error));
+      render(problem, errorLine(error, last ? undefined : watch));
       if (!last) render(body, null);
       return last ? "still" : "over";
     }
   }, () => node.isConnected && !context.signal.aborted);
+  void watch();
   return node;
 }
 

@@ -5,8 +5,8 @@
 
 import { html, render, svg } from "../html.js";
 import { graphql } from "../api.js";
-import { actor, bytes, counted, inTerminal, number, span, time } from "../format.js";
-import { empty, loading, latestSignal, pageOf, pager, status, table, showingErrors } from "../components.js";
+import { actor, bytes, counted, inTerminal, number, onServer, span, time } from "../format.js";
+import { empty, loading, latestSignal, loadList, pageOf, pager, status, table, showingErrors } from "../components.js";
 import { setHooks, withQuery } from "../router.js";
 import { backTo, openPanel } from "./forms.js";
 import { follow, isOver, poll } from "./operation_panel.js";
@@ -70,10 +70,10 @@ export async function page(context) {
         index sizes</em>.</p>`);
       return;
     }
-    await showingErrors(places.sizes, async () => {
-      const found = (await graphql(SIZES, {}, { signal: latestSignal(places.sizes, at.signal) })).indexSizes;
+    await loadList(places.sizes, at.signal, async (signal) => {
+      const found = (await graphql(SIZES, {}, { signal })).indexSizes;
       known.sizes = found;
-      render(places.sizes, sizesOf(found, mayPlan));
+      render(places.sizes, sizesOf(found, mayPlan, me));
       numbers();
     });
   }
@@ -115,13 +115,13 @@ export async function page(context) {
   await show(context);
 }
 
-/** @param {Size[]} sizes @param {boolean} mayPlan */
-function sizesOf(sizes, mayPlan) {
+/** @param {Size[]} sizes @param {boolean} mayPlan @param {import("../shell.js").Me} me */
+function sizesOf(sizes, mayPlan, me) {
   if (!sizes.length) {
     return empty({
       title: "No time series index yet",
       sentence: "Indices appear here once rows are written to them.",
-      command: "watchword index load --demo",
+      command: onServer("watchword index load --demo", me),
     });
   }
   const largest = Math.max(...sizes.map((one) => one.sizeInBytes), 1);

@@ -5,6 +5,7 @@
 
 import { html, render } from "../html.js";
 import { session } from "../api.js";
+import { onServer } from "../format.js";
 import { errorLine, warning } from "../components.js";
 import { go } from "../router.js";
 
@@ -53,7 +54,7 @@ function byToken(current, next) {
       <p><button class="${current.localMode || current.provider ? "" : "primary"}" type="submit">Sign in</button></p>
     </form>
     <p class="quiet small">No token yet? Ask someone who manages tokens to create one, or run this on the server:
-      <code>watchword token create --local --name console</code></p>`;
+      <code>${onServer("watchword token create --local --name console", current)}</code></p>`;
 }
 
 /** @param {string} next */

@@ -1,0 +1,55 @@
+"""After the page that showed or took a secret is left, the secret is nowhere in the browser that a script could read."""
+
+from playwright.sync_api import Page, expect
+
+from tests.console.conftest import Windows
+from tests.support.browser import Window, settled
+from tests.support.console import Console
+from tests.support.server import GENERATE
+
+EVERYTHING = """async () => JSON.stringify([
+  document.documentElement.outerHTML, document.title, location.href, history.state, document.cookie, name,
+  { ...localStorage }, { ...sessionStorage }, await indexedDB.databases(), await caches.keys(),
+  [...document.querySelectorAll("input, textarea")].map((one) => one.value),
+  performance.getEntries().map((one) => one.name),
+])"""
+
+
+def check_gone(opened: Window, page: Page, secret: str) -> None:
+    settled(page)
+    assert secret not in page.evaluate(EVERYTHING)
+    assert secret.rpartition(".")[2] not in page.evaluate(EVERYTHING), "the signature"
+    assert not [one for one in opened.watch.requests if secret in one]
+
+
+def test_no_secret_is_left_after_its_page(console: Console, window: Windows) -> None:
+    owner = console.person("owner", GENERATE)
+    opened = window()
+    page = opened.open("/console/sign-in")
+    page.get_by_label("Access token").fill(owner.token)
+    page.get_by_role("button", name="Sign in", exact=True).click()
+    expect(page.locator(".who")).to_be_visible()
+    check_gone(opened, page, owner.token)
+
+    page.goto("/console/tokens/new")
+    page.get_by_label("Name", exact=True).fill("fleeting")
+    page.get_by_role("button", name="Create token").click()
+    created = page.locator("#secret").inner_text()
+    assert created in page.evaluate(EVERYTHING)
+    page.get_by_role("button", name="I have stored it").click()
+    expect(page.get_by_role("heading", name="fleeting")).to_be_visible()
+    check_gone(opened, page, created)
+    page.go_back()
+    check_gone(opened, page, created)
+
+    page.goto("/console/tokens?q=fleeting")
+    page.get_by_role("link", name="fleeting").click()
+    page.get_by_role("button", name="Rotate").first.click()
+    page.get_by_role("dialog").get_by_role("button", name="Rotate fleeting").click()
+    rotated = page.locator("#secret").inner_text()
+    page.get_by_role("link", name="My tokens").click()
+    page.get_by_role("button", name="Leave").click()
+    expect(page.get_by_role("heading", name="My tokens", level=1)).to_be_visible()
+    check_gone(opened, page, rotated)
+    page.reload()
+    check_gone(opened, page, rotated)
