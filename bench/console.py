@@ -26,7 +26,9 @@ MANY = 25
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench console", description=__doc__)
-    parser.add_argument("--repeats", type=int, default=5, help="reloads of each page; the median is shown (%(default)s)")
+    parser.add_argument(
+        "--repeats", type=int, default=5, help="reloads of each page; the median is shown (%(default)s)"
+    )
     parser.add_argument("--strict", action="store_true", help="exit with 1 if a target is missed")
     given = parser.parse_args()
     missed = []
@@ -48,7 +50,9 @@ def main() -> None:
             if seconds >= MOST_SECONDS or (stops or 0) >= MOST_STOPS:
                 missed.append(name)
             window.close()
-    print(f"Targets: {MOST_SECONDS} s, {MOST_STOPS} stops; " + (f"missed by {', '.join(missed)}." if missed else "met."))
+    print(
+        f"Targets: {MOST_SECONDS} s, {MOST_STOPS} stops; " + (f"missed by {', '.join(missed)}." if missed else "met.")
+    )
     sys.exit(1 if missed and given.strict else 0)
 
 

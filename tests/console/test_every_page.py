@@ -28,11 +28,12 @@ OVERLAPS = """() => {
   const rail = box(document.getElementById("rail"));
   const shown = (node) => !node.closest(".panel, .unseen, .skip-pages") && node.checkVisibility();
   const links = [...document.querySelectorAll("#rail a, #rail button")].filter(shown);
+  const words = [...document.querySelectorAll("#rail nav span")].filter(shown);
   return [
     ...[...document.querySelectorAll("#main *")].filter((node) => shown(node) && over(box(node), rail)),
     ...links.filter((node, at) => links.slice(0, at).some((other) => over(box(node), box(other)))),
     ...links.filter((node) => box(node).left < rail.left - 1 || box(node).right > rail.right + 1),
-    ...[...document.querySelectorAll("#rail nav span")].filter((node) => shown(node) && node.scrollWidth > node.clientWidth),
+    ...words.filter((node) => node.scrollWidth > node.clientWidth),
   ].map((node) => node.outerHTML.slice(0, 100));
 }"""
 

@@ -23,7 +23,7 @@ def test_warm_reload_loads_only_the_page_and_its_data(console: Console, window: 
     assert [one for one in page.evaluate(NOT_FROM_CACHE) if one.endswith("/main.js")]
     page.reload()
     settled(page)
-    assert {one for one in page.evaluate(NOT_FROM_CACHE)} <= {"/session", "/api/graphql"}
+    assert set(page.evaluate(NOT_FROM_CACHE)) <= {"/session", "/api/graphql"}
 
 
 def test_page_from_before_an_upgrade_asks_to_reload(console: Console, window: Windows) -> None:

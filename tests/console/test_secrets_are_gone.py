@@ -1,4 +1,4 @@
-"""After the page that showed or took a secret is left, the secret is nowhere in the browser that a script could read."""
+"""After the page that showed or took a secret is left, no script in the browser can read the secret."""
 
 from playwright.sync_api import Page, expect
 

@@ -64,7 +64,9 @@ def test_index_preloads_every_module_that_all_views_import(server: Server) -> No
     assert preloaded[0] == server.asset("main.js")
     imported = set()
     for address in preloaded:
-        imported |= set(re.findall(r'^(?:import|export \{)[^"]*"\./([\w/.]+)"', server.http.get(address).text, re.MULTILINE))
+        imported |= set(
+            re.findall(r'^(?:import|export \{)[^"]*"\./([\w/.]+)"', server.http.get(address).text, re.MULTILINE)
+        )
     assert {server.asset(name) for name in imported} | {preloaded[0]} == set(preloaded)
     assert len(preloaded) == len(set(preloaded)) > 5
 

@@ -48,7 +48,14 @@ class TestSignIn:
         assert answer.headers["cache-control"] == "no-store"
         asked = browser.session()
         assert asked.pop("version")
-        assert asked == {"signedIn": True, "localMode": True, "method": "token", "provider": None, "dataDir": str(server.data_dir), **told}
+        assert asked == {
+            "signedIn": True,
+            "localMode": True,
+            "method": "token",
+            "provider": None,
+            "dataDir": str(server.data_dir),
+            **told,
+        }
         assert browser.ask() == {"me": {"corpUser": {"urn": actor}}}
 
     def test_session_lasts_at_most_twelve_hours(self, server: Server, browser: Browser, actor: str) -> None:

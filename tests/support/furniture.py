@@ -30,6 +30,7 @@ def _operation_address(console: Console) -> str:
 
 
 VIEWS: dict[str, View] = {
+    "overview": lambda _: "/",
     "my tokens": lambda _: "/console/tokens",
     "a token": _token_address,
     "a new token": lambda _: "/console/tokens/new",
@@ -48,6 +49,7 @@ VIEWS: dict[str, View] = {
     "a new webhook": lambda _: "/console/webhooks?form=new",
     "import": lambda _: "/console/import",
     "activity": lambda _: "/console/activity",
+    "sessions": lambda _: "/console/sessions",
     "a terminal": lambda console: f"/device?user_code={start(console.server, host='ann@laptop')['user_code']}",
 }
 
