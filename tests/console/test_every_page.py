@@ -89,7 +89,7 @@ def test_page_passes_axe_fits_the_window_and_is_light(furnished: Console, window
     page.wait_for_load_state("networkidle")
     assert len(transferred) > 5
     assert 0 < sum(transferred.values()) < MOST_BYTES
-    for width, theme in ((1280, "light"), (NARROW, "dark")):
+    for width, theme in zip((1280, NARROW), THEMES, strict=True):
         check_layout(page, width, theme)
         assert violations(page) == [], (theme, width)
 
