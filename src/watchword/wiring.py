@@ -65,11 +65,13 @@ from watchword.service.imports import Imports
 from watchword.service.mail import MailPreferences, MailSender, MailSource
 from watchword.service.offboarding import Offboarding
 from watchword.service.operations import Operations
+from watchword.service.overview import TokenOverview
 from watchword.service.policies import Policies
 from watchword.service.retention import Retention
 from watchword.service.retention_runs import RetentionPlanner, RetentionRuns, RetentionScheduler
 from watchword.service.sessions import Sessions
 from watchword.service.supervisor import LogProblem, Supervisor
+from watchword.service.token_counts import TokenCounter
 from watchword.service.tokens import TokenCounters, Tokens
 from watchword.service.webhooks import Webhooks, sealed_secret, with_secrets
 from watchword.settings import Settings
@@ -134,7 +136,7 @@ async def open_service(
         keys = KeyRing(store, sealer, settings.issuer if started is None else started.issuer, clock)
         salt = await keys.settle()
         usage = UsageRecorder(store)
-        rejections = RejectionLog(store, clock)
+        rejections, counter = RejectionLog(store, clock), TokenCounter(store, clock)
         authority = Authority(store, identifier(salt, settings.datahub_salt), usage)
         tokens = Tokens(store, authority, keys, salt, settings.lifetimes, settings.max_live_tokens, clock, counters)
         logins = DeviceSettings(settings.device_clients, settings.login_days, settings.lifetimes)
@@ -156,6 +158,8 @@ async def open_service(
             rejections=rejections,
             feed=feed,
             usage=usage,
+            counter=counter,
+            overview=TokenOverview(store, authority, counter, rejections, clock),
             purge=Purge(store, clock, settings.dead_token_days, settings.event_days, settings.oidc_groups_days),
             seal=sealer,
             expiry=ExpiryNotices(store, settings.expiry_notice_days, new_id()),

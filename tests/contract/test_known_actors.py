@@ -70,7 +70,9 @@ def test_actor_holdings_count_tokens_and_sessions(harness: StoreHarness) -> None
     assert holdings(EVE) == ActorHoldings(live_tokens=0, sessions=0, known=False)
     harness.run(harness.store.set_actor_status(SYSTEM, EVE, ActorStatus.SUSPENDED))
     assert holdings(EVE) == ActorHoldings(live_tokens=0, sessions=0, known=False)
-    assert harness.run(harness.store.suspended_among([ANN, BOB, EVE])) == {EVE}
+    harness.run(harness.store.set_actor_status(SYSTEM, ANN, ActorStatus.SUSPENDED))
+    assert holdings(ANN) == ActorHoldings(live_tokens=0, sessions=0, known=True, suspended_tokens=2)
+    assert harness.run(harness.store.suspended_among([ANN, BOB, EVE])) == {ANN, EVE}
 
 
 def test_ending_an_actors_sessions_writes_one_event(harness: StoreHarness, location: StoreLocation) -> None:

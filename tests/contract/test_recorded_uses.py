@@ -6,7 +6,9 @@ from typing import Any
 from tests.contract.harness import ANN, StoreHarness, all_of
 from tests.support.backends import NOW, StoreLocation
 from tests.support.strategies import numbered_id
+from watchword.domain.lifetimes import DAY
 from watchword.domain.ports import Store, Use
+from watchword.domain.uses import DayCounter, day_of
 
 NEAR, FAR = "10.0.0.0/24", "2001:db8::/56"
 
@@ -59,4 +61,38 @@ def test_concurrent_uses_are_all_counted(harness: StoreHarness, other: Store, lo
     assert {(kept.use_count, kept.last_used_at) for token in tokens if (kept := harness.stored(token))} == {
         (20, NOW + 19)
     }
+    today = day_of(NOW)
+    assert harness.run(harness.store.uses_of([one.id for one in tokens], today)) == {
+        token.id: {today: 20} for token in tokens
+    }
+    assert harness.run(other.day_counts(DayCounter.USES, today)) == {today: 400}
     assert location.problems() == []
+
+
+def test_uses_are_counted_by_day_and_in_sum(harness: StoreHarness, location: StoreLocation) -> None:
+    one, two, idle = harness.token(1), harness.token(2), harness.token(3)
+    store, run, today = harness.store, harness.run, day_of(NOW)
+    run(store.record_uses({one.id: Use(NOW - DAY, 3, NEAR), two.id: Use(NOW, 1, NEAR, (FAR,))}))
+    # Of a write with an unknown outcome the time is written again, without a count.
+    run(store.record_uses({one.id: Use(NOW, 4, FAR), two.id: Use(NOW, 0, NEAR), numbered_id(7): Use(NOW, 1, NEAR)}))
+    ids = [one.id, two.id, idle.id, numbered_id(7)]
+    assert run(store.uses_of(ids, today - 1)) == {one.id: {today - 1: 3, today: 4}, two.id: {today: 1}}
+    assert run(store.uses_of(ids, today)) == {one.id: {today: 4}, two.id: {today: 1}}
+    assert run(store.day_counts(DayCounter.USES, 0)) == {today - 1: 3, today: 6}
+    assert run(store.networks_of(ids)) == {one.id: (NEAR, FAR), two.id: (NEAR, FAR)}
+    assert location.problems() == []
+
+
+def test_days_are_purged_in_steps_and_with_their_token(harness: StoreHarness) -> None:
+    tokens = [harness.token(number) for number in range(4)]
+    store, run, today = harness.store, harness.run, day_of(NOW)
+    for back in (2, 1, 0):
+        run(store.record_uses({token.id: Use(NOW - back * DAY, 1, NEAR) for token in tokens}))
+    assert [run(store.purge_uses(today, 5)) for _ in range(3)] == [5, 3, 0]
+    ids = [token.id for token in tokens]
+    assert run(store.uses_of(ids, 0)) == {token_id: {today: 1} for token_id in ids}
+    assert run(store.day_counts(DayCounter.USES, 0)) == {today: 4}
+    harness.revoke(tokens[0])
+    assert run(store.purge_tokens(NOW + 1, 10)) == 1
+    assert set(run(store.uses_of(ids, 0))) == set(ids[1:])
+    assert run(store.purge_uses(today + 1, 10)) == 3

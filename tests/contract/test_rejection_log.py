@@ -15,6 +15,7 @@ from watchword.domain.lifetimes import DAY
 from watchword.domain.names import UNKNOWN_ACTOR
 from watchword.domain.policies import Privilege, denied
 from watchword.domain.ports import Store
+from watchword.domain.uses import DayCounter, day_of
 from watchword.service.audit import MAX_ORIGINS, MAX_TOKENS, RECORDED_IN_ALL, RejectionLog
 
 BAD = Fault(Reason.INVALID_TOKEN, "no")
@@ -93,6 +94,20 @@ class TestRecordingLimit:
         events = stored_events(run, store)
         assert len(events) < 40
         assert rejection_count(events) == 100_000
+
+    def test_rejections_are_counted_by_day_with_those_left_out(
+        self, run: Run, store: Store, rejections: RejectionLog, clock: AdjustableClock
+    ) -> None:
+        fail(rejections, times=1_000)
+        clock.now = NOW + DAY
+        fail(rejections, times=2)
+        fail(rejections, fault=dead_token_fault("stolen"))
+        deny(rejections, BOB, times=50)
+        run(rejections.close())
+        today = day_of(NOW)
+        failed = run(store.day_counts(DayCounter.FAILED_AUTHENTICATIONS, today))
+        assert failed == {today: 1_000, today + 1: 3}
+        assert run(store.day_counts(DayCounter.DENIALS, today)) == {today + 1: 50}
 
     def test_rejections_after_the_twentieth_are_recorded_when_their_number_has_doubled(
         self, run: Run, store: Store, rejections: RejectionLog

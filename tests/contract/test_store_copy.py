@@ -44,7 +44,7 @@ def write_store(
         for r in records:
             values = r._asdict()
             values |= {"type": r.type.value, "limits": r.limits.packed()}
-            for name in ("suspended", "actor_name", "owner_name", "owner"):
+            for name in ("suspended", "actor_name", "owner_name", "owner", "uses", "networks"):
                 del values[name]  # not a column
             marks = ", ".join(f":{name}" for name in values)
             file.execute(f"INSERT INTO tokens ({', '.join(values)}) VALUES ({marks})", values)

@@ -15,7 +15,9 @@ from tests.support.waiting import until
 from watchword import __version__
 
 DAY = 86_400_000
-LIVE = {"field": "status", "values": ["ACTIVE"]}
+SUSPENDED = "urn:li:corpuser:filled00001"
+ACTIVE = {"field": "status", "values": ["ACTIVE"]}
+OF_OTHERS = {"field": "actorUrn", "value": SUSPENDED, "negated": True}
 UNTIL = {"field": "expiresAt", "condition": "LESS_THAN_OR_EQUAL_TO"}
 
 
@@ -30,28 +32,36 @@ def counted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     with closing(apsw.Connection(str(file))) as store:
         store.execute("UPDATE tokens SET expires_at = NULL WHERE id IN (SELECT id FROM tokens ORDER BY id LIMIT 17)")
         store.execute("UPDATE tokens SET last_used_at = ? WHERE id IN (SELECT id FROM tokens LIMIT 29)", (now,))
+        store.execute("INSERT INTO actors (urn, status) VALUES (?, 'SUSPENDED')", (SUSPENDED,))
     with server:
         yield server
 
 
 def total(server: Server, *filters: dict[str, object]) -> int:
-    return int(server.tokens(ADMIN, [LIVE, *filters], count=0)["total"])
+    return int(server.tokens(ADMIN, [ACTIVE, *filters], count=0)["total"])
 
 
 def test_gauges_equal_the_totals_of_lists(counted: Server) -> None:
     until(lambda: 'watchword_tokens_unused{days="90"}' in counted.samples(), "all are counted")
     samples, now = counted.samples(), time.time_ns() // 1_000_000
     expected = {
-        "watchword_tokens_live": total(counted),
-        "watchword_tokens_unlimited": total(counted, {"field": "expiresAt", "condition": "EXISTS", "negated": True}),
+        "watchword_tokens_live": total(counted, OF_OTHERS),
+        "watchword_tokens_suspended": total(counted, {**OF_OTHERS, "negated": False}),
+        "watchword_tokens_unlimited": total(
+            counted, OF_OTHERS, {"field": "expiresAt", "condition": "EXISTS", "negated": True}
+        ),
         'watchword_tokens_unused{days="90"}': total(
-            counted, {"field": "lastActivityAt", "condition": "LESS_THAN", "value": str(now - 90 * DAY)}
+            counted, OF_OTHERS, {"field": "lastActivityAt", "condition": "LESS_THAN", "value": str(now - 90 * DAY)}
         ),
     } | {
-        f'watchword_tokens_expiring{{days="{days}"}}': total(counted, {**UNTIL, "value": str(now + days * DAY)})
+        f'watchword_tokens_expiring{{days="{days}"}}': total(
+            counted, OF_OTHERS, {**UNTIL, "value": str(now + days * DAY)}
+        )
         for days in (1, 7, 30)
     }
     assert {name: samples[name] for name in expected} == expected
+    assert expected["watchword_tokens_suspended"] > 0
+    assert samples['watchword_token_uses{day="today"}'] == 0
     assert 0 < expected["watchword_tokens_unlimited"] < 17  # some of the 17 are revoked
     assert 0 < expected['watchword_tokens_expiring{days="7"}'] < expected['watchword_tokens_expiring{days="30"}']
     assert 0 < expected['watchword_tokens_unused{days="90"}'] < expected["watchword_tokens_live"]

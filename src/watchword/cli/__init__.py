@@ -15,6 +15,7 @@ _COMMANDS = {
     "whoami": ("login", "Show who the server takes you for, your privileges and your scopes."),
     "who-can": ("policy", "List who holds PRIVILEGE_OR_SCOPE and through which policy."),
     "token": ("token", "Create, inspect, rotate and revoke tokens."),
+    "overview": ("overview", "Show how many tokens there are, when they expire and how they are used."),
     "account": ("account", "Manage service accounts, the actors for programs."),
     "policy": ("policy", "Manage policies: who may do what."),
     "group": ("group", "Manage groups of actors that policies name."),

@@ -79,6 +79,7 @@ def show(client: "Client", urn: str, as_json: bool) -> None:
         "Changed": When(found.changed_at),
         "Changed by": found.changed_by,
         "Live tokens": found.live_token_count,
+        **({"Suspended tokens": found.suspended_token_count} if found.status == _SUSPENDED else {}),
         "Sessions": found.session_count,
         "Groups": found.groups,
         "Groups by sign-in": found.external_groups,
@@ -123,7 +124,7 @@ def suspend(client: "Client", urn: str) -> None:
     if not found.known:
         say(f"    {_unknown(urn, suspended=already)}")
     else:
-        tokens, sessions = found.live_token_count, found.session_count
+        tokens, sessions = found.live_token_count + found.suspended_token_count, found.session_count
         say(f"    Rejected from now on: {plural(tokens, 'live token')}, {plural(sessions, 'console session')}.")
 
 

@@ -29,6 +29,7 @@ GAP, MIN_SHORTENED = 2, 8
 _UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 _TOKEN = re.compile(r"eyJ[\w-]{10,}[\w.-]*", re.ASCII)
 _UNITS = (("year", 365 * 86_400), ("month", 30 * 86_400), ("day", 86_400), ("hour", 3_600), ("minute", 60))
+_BARS = "▁▂▃▄▅▆▇█"
 _STYLES = {
     **dict.fromkeys(("ACTIVE", "DONE"), "green"),
     **dict.fromkeys(("EXPIRED", "INACTIVE", "CANCELLED"), "yellow"),
@@ -149,6 +150,12 @@ def relative(milliseconds: int) -> str:
 def plural(count: int, noun: str) -> str:
     """`1 token`, `1,200 tokens`."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def sparkline(counts: Sequence[int]) -> str:
+    """A bar for each count, and a dot for none."""
+    most = max(counts, default=0)
+    return "".join(_BARS[-(-len(_BARS) * count // most) - 1] if count else "·" for count in counts)
 
 
 def byte_size(size: int) -> str:

@@ -41,6 +41,7 @@ from watchword.cli.output import (
     say_json,
     show_list,
     show_one,
+    sparkline,
     warn,
     with_name,
 )
@@ -229,7 +230,9 @@ def show(client: "Client", token_id: str, as_json: bool) -> None:
         "Expires": When(found.expires_at, "never"),
         "Last used": When(found.last_used_at),
         "Uses": found.use_count,
+        f"{len(found.uses_by_day)} days": sparkline([one.count for one in found.uses_by_day]),
         "Last from": found.last_network,
+        "Seen from": found.networks,
         "Revoked": When(found.revoked_at),
         **_relations(found),
         "Id": found.id,

@@ -35,6 +35,7 @@ from watchword.client.records import (
     NewWebhook,
     OffboardingReport,
     OperationInfo,
+    Overview,
     PolicyActors,
     PolicyInfo,
     PrivilegeDescription,
@@ -52,6 +53,7 @@ from watchword.client.records import (
     SessionInfo,
     TaskInfo,
     TimeseriesHistogram,
+    TokenDetails,
     TokenInfo,
     TruncationPlan,
     UserInfo,
@@ -412,14 +414,19 @@ class Api:
         return list_by_offset(fetch, lambda token: token.id, page_size)
 
     @_sends
-    def get_token(self, token_id: str) -> ApiRequest[TokenInfo]:
+    def get_token(self, token_id: str) -> ApiRequest[TokenDetails]:
         """Get a token's record by id or urn, revoked or not."""
-        return ask("getAccessToken", TokenInfo, {"id: String!": token_id}, arguments={"id": "token_id"})
+        return ask("getAccessToken", TokenDetails, {"id: String!": token_id}, arguments={"id": "token_id"})
 
     @_sends
-    def find_token(self, token: str | Secret[str]) -> ApiRequest[TokenInfo]:
+    def find_token(self, token: str | Secret[str]) -> ApiRequest[TokenDetails]:
         """Get the record of a token that the caller has."""
-        return ask("getAccessTokenMetadata", TokenInfo, {"token: String!": _reveal(token)})
+        return ask("getAccessTokenMetadata", TokenDetails, {"token: String!": _reveal(token)})
+
+    @_sends
+    def overview(self, *, everyone: bool = False) -> ApiRequest[Overview]:
+        """Get the numbers of the client's own tokens; with `everyone` of all tokens, for Manage All Access Tokens."""
+        return ask("overview", Overview, {"input: OverviewInput": {"all": everyone}})
 
     @_sends
     def verify_token(self) -> ApiRequest[Identity]:

@@ -98,6 +98,21 @@ class TokenInfo(Record):
     owner_name: str | None = None
 
 
+class DayCount(Record):
+    """A count on one UTC day, written YYYY-MM-DD."""
+
+    day: str
+    count: int
+
+
+class TokenDetails(TokenInfo):
+    """What the server stores about one token, with its uses on each of the last 14 days."""
+
+    uses_by_day: tuple[DayCount, ...] = ()
+    networks: tuple[str, ...] = ()
+    """The networks it was used from, the first one first."""
+
+
 class NewToken(Record):
     """A token that was just issued, and its record. The server shows the token only this once."""
 
@@ -131,11 +146,31 @@ class Identity(Record):
 
 
 class ActorTokenCount(Record):
-    """How many tokens of one actor a revocation affects."""
+    """How many tokens of one actor a revocation affects, or an actor created."""
 
     actor_urn: str
     actor_name: str | None
     count: int
+
+
+class Overview(Record):
+    """Numbers of tokens, when they expire, and what happened on the last 30 days."""
+
+    live: int
+    expiring_7_days: int = field(metadata={GRAPHQL_NAME: "expiring7Days"})
+    unused_90_days: int | None = field(metadata={GRAPHQL_NAME: "unused90Days"})
+    """None until the server has read through a large store."""
+    unlimited: int
+    suspended: int
+    """Tokens of suspended actors. They are not live."""
+    uses_by_day: tuple[DayCount, ...]
+    expiries_by_day: tuple[DayCount, ...]
+    """84 days from today."""
+    denials_by_day: tuple[DayCount, ...] | None
+    """None without View Audit Log, as failed sign-ins."""
+    failed_sign_ins_by_day: tuple[DayCount, ...] | None
+    owners: tuple[ActorTokenCount, ...]
+    """Who created most of the live tokens."""
 
 
 class RevocationPlan(Record):
@@ -327,6 +362,9 @@ class ActorInfo(Record):
     changed_by: str | None
     known: bool
     live_token_count: int
+    """0 while the actor is suspended."""
+    suspended_token_count: int
+    """Those that would be live if the actor were not suspended."""
     session_count: int
     groups: tuple[str, ...]
     external_groups: tuple[str, ...]

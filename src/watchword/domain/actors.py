@@ -91,12 +91,13 @@ class KnownActor:
 class ActorHoldings:
     """What suspending an actor stops."""
 
-    live_tokens: int
+    live_tokens: int  # 0 while it is suspended
     sessions: int
     known: bool
     """Whether the store knows the actor by a name, token, group, session, account or policy. A status alone does not
     count: a mistyped urn can have one.
     """
+    suspended_tokens: int = 0  # those that would be live if it were not suspended
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,23 +1,41 @@
-"""How many tokens there are, for metrics."""
+"""How many tokens there are, for metrics and the overview."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 EXPIRING_DAYS = (1, 7, 30)
 UNUSED_DAYS = 90
+CALENDAR_DAYS = 84
+"""Days of the expiry calendar, today included."""
+MAX_OWNERS = 10
+COUNT_SECONDS = 60.0
+"""What counting all tokens may take."""
+FEW_TOKENS = 20_000
+"""Up to so many tokens, all counts are made at once. Of an actor with more, these are counted."""
 
 
 @dataclass(frozen=True, slots=True)
 class TokenCounts:
-    """Live tokens: neither revoked nor expired. Those of suspended actors are among them, as in lists of tokens by
-    status.
-    """
+    """Live tokens: neither revoked nor expired, and their actor is not suspended (`TokenRecord.effective_status`)."""
 
-    live: int
-    unlimited: int
+    live: int = 0
+    unlimited: int = 0
     """Without an expiry."""
-    expiring: tuple[int, ...]
+    expiring: tuple[int, ...] = (0,) * len(EXPIRING_DAYS)
     """Those that expire within 1, within 7 and within 30 days."""
+    suspended: int = 0
+    """Neither revoked nor expired, but their actor is suspended. They are not live."""
+    expiries: Mapping[int, int] = field(default_factory=dict)
+    """By the day they expire on, within CALENDAR_DAYS."""
+    owners: tuple[tuple[str, int], ...] = ()
+    """Who created most of them: urn and number, at most MAX_OWNERS."""
+    unused: int | None = 0
+    """Neither created nor used for UNUSED_DAYS. None: there are more than FEW_TOKENS, which are counted in batches."""
+    uses: Mapping[int, int] = field(default_factory=dict)
+    """By day, of the tokens of one actor that are not revoked. Those of all tokens are counted apart."""
+    seconds: float = field(default=0.0, compare=False)
+    """Processor time that the store used for it."""
 
 
 class UnusedBatch(NamedTuple):

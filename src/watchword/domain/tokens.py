@@ -7,7 +7,7 @@ by its header, has the same id as there, by DataHub's salt. A token is ACTIVE un
 from base64 import b64decode
 from binascii import Error as Base64Error
 from binascii import b2a_base64
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from hashlib import sha256
@@ -71,6 +71,8 @@ class TokenRecord(NamedTuple):
     actor_name: str | None = None  # Display names, looked up in the same way.
     owner_name: str | None = None
     owner: ShownActor | None = None  # for GraphQL documents that select more of its owner than the name
+    uses: Mapping[int, int] | None = None  # uses by day, and networks, for documents that select them
+    networks: tuple[str, ...] | None = None
 
     def is_live(self, now: int) -> bool:
         return self.status(now) is TokenStatus.ACTIVE
@@ -85,6 +87,13 @@ class TokenRecord(NamedTuple):
         if self.expires_at is not None and self.expires_at <= now:
             return TokenStatus.EXPIRED
         return TokenStatus.ACTIVE
+
+    def effective_status(self, now: int) -> str:
+        """The status, or SUSPENDED while its actor is suspended. An effectively ACTIVE token is live: this decides in
+        the API, in lists, in counts (stores/sql/token_counts.py) and in metrics.
+        """
+        status = self.status(now)
+        return SUSPENDED if self.suspended and status is TokenStatus.ACTIVE else status.value
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,7 +59,9 @@ _HISTOGRAMS: dict[str, tuple[str, tuple[str, ...]]] = {
     "watchword_store_seconds": ("Time the store took.", ("operation",)),
 }
 _GAUGES: dict[str, tuple[str, tuple[str, ...]]] = {
-    "watchword_tokens_live": ("Live tokens: neither revoked nor expired.", ()),
+    "watchword_tokens_live": ("Live tokens: neither revoked nor expired, and their actor is not suspended.", ()),
+    "watchword_tokens_suspended": ("Tokens neither revoked nor expired, of suspended actors. They are not live.", ()),
+    "watchword_token_uses": ("Uses of all tokens, by UTC day.", ("day",)),
     "watchword_tokens_unlimited": ("Live tokens without an expiry.", ()),
     "watchword_tokens_expiring": ("Live tokens that expire within so many days.", ("days",)),
     "watchword_tokens_unused": ("Live tokens neither created nor used for so many days.", ("days",)),
@@ -68,6 +70,7 @@ _GAUGES: dict[str, tuple[str, tuple[str, ...]]] = {
     "watchword_webhooks_stopped": ("Webhooks that were stopped, or disabled by their receiver.", ()),
     "watchword_tokens_counted_timestamp_seconds": ("When the tokens were counted.", ("count",)),
 }
+_UNUSED: Key = ("watchword_tokens_unused", str(UNUSED_DAYS))
 # Alerts need a zero before the first of them.
 _ALERTED = (UNAUTHENTICATED, UNAUTHORIZED, SERVER_ERROR, UNAVAILABLE)
 _RETENTION = {
@@ -130,12 +133,25 @@ class Metrics(Collector):
 
     def token_counts(self, counts: TokenCounts) -> None:
         within = {("watchword_tokens_expiring", str(d)): n for d, n in zip(EXPIRING_DAYS, counts.expiring, strict=True)}
-        live = {("watchword_tokens_live",): counts.live, ("watchword_tokens_unlimited",): counts.unlimited}
+        live = {
+            ("watchword_tokens_live",): counts.live,
+            ("watchword_tokens_unlimited",): counts.unlimited,
+            ("watchword_tokens_suspended",): counts.suspended,
+        }
         self.publish("live", live | within | {("watchword_tokens_counted_timestamp_seconds", "live"): time.time()})
 
+    def token_uses(self, yesterday: int, today: int) -> None:
+        days = {"yesterday": yesterday, "today": today}
+        self.publish("uses", {("watchword_token_uses", day): number for day, number in days.items()})
+
     def unused_tokens(self, number: int) -> None:
-        unused = {("watchword_tokens_unused", str(UNUSED_DAYS)): number}
-        self.publish("unused", unused | {("watchword_tokens_counted_timestamp_seconds", "unused"): time.time()})
+        self.publish("unused", {_UNUSED: number, ("watchword_tokens_counted_timestamp_seconds", "unused"): time.time()})
+
+    def published_unused(self) -> int | None:
+        file = self._folder / "unused.gauges"
+        return (
+            next((int(value) for key, value in _load(file) if tuple(key) == _UNUSED), None) if file.exists() else None
+        )
 
     def publish(self, name: str, gauges: Mapping[Key, float]) -> None:
         """Replace the gauges that were published under this name. On a full disk the old ones stay."""

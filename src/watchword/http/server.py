@@ -51,7 +51,6 @@ from watchword.http.run_folder import as_only_worker
 from watchword.service import AllServices
 from watchword.service.background import BackgroundTasks
 from watchword.service.supervisor import LogProblem
-from watchword.service.token_counts import TokenCounter
 from watchword.service.tokens import TokenCounters
 from watchword.settings import Endpoint, Settings, SettingsError, bind_error
 
@@ -448,7 +447,7 @@ class Worker:
             services = await stack.enter_async_context(self._open(settings, metrics.store, counters, log_operation))
             core, mail = services.core, services.mail
             metrics.timeline = lambda: core.store.timeline
-            counter = TokenCounter(core.store, metrics)
+            core.counter.sink = metrics
             metrics.retention = lambda: services.retention_scheduler.numbers
             services.deliveries.count = metrics.delivery
             services.deliveries.log = lambda id_, why: logger.error("webhook failed", webhook=id_, why=why)
@@ -463,8 +462,11 @@ class Worker:
                 ("webhooks", services.deliveries.run),
                 ("delivery counts", partial(as_only_worker, self._run_folder / "deliveries.lock", count_deliveries)),
                 ("connections", shares.run),
-                ("token counts", partial(as_only_worker, self._run_folder / "counts.lock", counter.count)),
-                ("unused tokens", partial(as_only_worker, self._run_folder / "unused.lock", counter.count_unused)),
+                ("token counts", partial(as_only_worker, self._run_folder / "counts.lock", core.counter.publish)),
+                (
+                    "unused tokens",
+                    partial(as_only_worker, self._run_folder / "unused.lock", core.counter.publish_unused),
+                ),
             ]
             if services.stream is not None:
                 services.stream.count = metrics.streamed

@@ -17,11 +17,13 @@ from watchword.service.imports import Imports
 from watchword.service.mail import MailPreferences, MailSender
 from watchword.service.offboarding import Offboarding
 from watchword.service.operations import Operations
+from watchword.service.overview import TokenOverview
 from watchword.service.policies import Policies
 from watchword.service.retention import Retention
 from watchword.service.retention_runs import RetentionRuns, RetentionScheduler
 from watchword.service.sessions import Sessions
 from watchword.service.supervisor import Supervisor
+from watchword.service.token_counts import TokenCounter
 from watchword.service.tokens import Tokens
 from watchword.service.webhooks import Webhooks
 
@@ -45,6 +47,8 @@ class CoreServices:
     rejections: RejectionLog
     feed: EventFeed
     usage: UsageRecorder
+    counter: TokenCounter
+    overview: TokenOverview
     purge: Purge
     seal: Seal
     """By the master key."""

@@ -14,6 +14,7 @@ from watchword.domain.mail import MAIL_DAYS
 from watchword.domain.networks import MAX_NETWORKS, network_of
 from watchword.domain.ports import Clock, Store, TokenStore, Use
 from watchword.domain.retention_runs import KEEP_DAYS
+from watchword.domain.uses import first_kept
 from watchword.domain.webhooks import KEPT_DAYS
 
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
@@ -164,7 +165,8 @@ class UsageRecorder:
 
 class Purge:
     """Deletes tokens that ended long ago, old events, deliveries and mails, idempotency records, sessions and device
-    codes, the groups of people who have not signed in for long, and old runs of retention rules and sizes of series.
+    codes, the groups of people who have not signed in for long, counts of old days, and old runs of retention rules and
+    sizes of series.
     """
 
     def __init__(self, store: Store, clock: Clock, token_days: int, event_days: int, group_days: int) -> None:
@@ -196,6 +198,7 @@ class Purge:
         # There may be more new events than such long rests allow to delete.
         await in_batches(lambda most: store.prune_events(now - self._event_days * DAY, most), rests=1)
         await in_batches(lambda most: store.purge_tokens(now - self._token_days * DAY, most))
+        await in_batches(lambda most: store.purge_uses(first_kept(now), most))
         await in_batches(lambda most: store.purge_runs(now - KEEP_DAYS * DAY, most))
         await in_batches(lambda most: store.purge_sizes(now - KEEP_DAYS * DAY, most))
 

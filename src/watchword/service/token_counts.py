@@ -1,47 +1,81 @@
-"""Counts the tokens for metrics in the background. Each of the two counts takes at most 2 % of one core."""
+"""Counts the tokens, for metrics and the overview. Each of the two counts takes at most 2 % of one core."""
 
 import asyncio
 import time
 from typing import Protocol
 
-from watchword.domain.errors import Fault
+from watchword.domain.errors import Fault, Reason
 from watchword.domain.lifetimes import DAY
-from watchword.domain.ports import TokenCountStore
-from watchword.domain.token_counts import UNUSED_DAYS, TokenCounts
+from watchword.domain.ports import Clock, TokenCountStore
+from watchword.domain.token_counts import COUNT_SECONDS, UNUSED_DAYS, TokenCounts
+from watchword.domain.uses import DayCounter, day_of
 from watchword.service.background import PURGE_RESTS, in_batches
 
 FIRST_SECONDS = 5.0
 """So that a start reads little, however many tokens there are."""
-COUNT_SECONDS = 60.0
+PUBLISH_SECONDS = 60.0
 LONGEST_PAUSE = 3_600.0
 
 
 class CountSink(Protocol):
-    """Where the counts are published."""
+    """Where the counts are published for all workers."""
 
     def token_counts(self, counts: TokenCounts) -> None: ...
 
+    def token_uses(self, yesterday: int, today: int) -> None: ...
+
     def unused_tokens(self, number: int) -> None: ...
+
+    def published_unused(self) -> int | None:
+        """The last published number, whichever worker counted it."""
 
 
 class TokenCounter:
-    def __init__(self, store: TokenCountStore, sink: CountSink) -> None:
+    def __init__(self, store: TokenCountStore, clock: Clock) -> None:
         self._store = store
-        self._sink = sink
+        self._clock = clock
+        self.sink: CountSink | None = None
+        """None for commands, which publish nothing."""
+        self._latest: TokenCounts | None = None
+        self._due = 0.0
+        self._counting: asyncio.Task[None] | None = None
 
-    async def count(self) -> None:
-        """Count at most once a minute, until cancelled. Counts that take long are made less often."""
+    async def counts(self, seconds: float) -> TokenCounts:
+        """Of all tokens. They are counted again once they are 50 times as old as the count took, so that a small store
+        has exact numbers. A count that takes longer than the caller waits goes on, and the caller gets the last one.
+        """
+        if self._latest is None or time.monotonic() >= self._due:
+            if self._counting is None or self._counting.done():
+                self._counting = asyncio.ensure_future(self._count())
+                self._counting.add_done_callback(lambda task: task.cancelled() or task.exception())
+            done, _ = await asyncio.wait({self._counting}, timeout=seconds)
+            for task in done:
+                task.result()
+        if self._latest is None:
+            raise Fault(Reason.DEADLINE, "The tokens are being counted, which takes long. Try again in a minute.")
+        return self._latest
+
+    def unused(self, counts: TokenCounts) -> int | None:
+        """Of all tokens; None while a large store has not been read through."""
+        return counts.unused if counts.unused is not None or self.sink is None else self.sink.published_unused()
+
+    async def publish(self) -> None:
+        """Publish the counts at most once a minute, until cancelled. Counts that take long are made less often."""
         await asyncio.sleep(FIRST_SECONDS)
         while True:
             began = time.monotonic()
             try:
-                self._sink.token_counts(await self._store.token_counts())
+                counts, today = await self.counts(COUNT_SECONDS), day_of(self._clock())
+                uses = await self._store.day_counts(DayCounter.USES, today - 1)
+                if self.sink is not None:
+                    self.sink.token_counts(counts)
+                    self.sink.token_uses(uses.get(today - 1, 0), uses.get(today, 0))
             except Fault as fault:
                 if not fault.is_outage:
                     raise
-            await asyncio.sleep(max(COUNT_SECONDS, PURGE_RESTS * (time.monotonic() - began)))
+            await asyncio.sleep(max(PUBLISH_SECONDS, PURGE_RESTS * (time.monotonic() - began)))
 
-    async def count_unused(self) -> None:
+    async def publish_unused(self) -> None:
         """Read all tokens in small batches, until cancelled; publish the number when all were read. Pauses between two
         passes as long as one took, at least a minute and at most an hour.
         """
@@ -49,11 +83,19 @@ class TokenCounter:
         while True:
             began = time.monotonic()
             try:
-                self._sink.unused_tokens(await self._unused())
+                unused = await self._unused()
+                if self.sink is not None:
+                    self.sink.unused_tokens(unused)
             except Fault as fault:
                 if not fault.is_outage:
                     raise
-            await asyncio.sleep(min(max(COUNT_SECONDS, time.monotonic() - began), LONGEST_PAUSE))
+            await asyncio.sleep(min(max(PUBLISH_SECONDS, time.monotonic() - began), LONGEST_PAUSE))
+
+    async def _count(self) -> None:
+        began = time.monotonic()
+        self._latest = await self._store.token_counts()
+        ended = time.monotonic()
+        self._due = ended + PURGE_RESTS * (ended - began)
 
     async def _unused(self) -> int:
         unused, last = 0, ""

@@ -39,6 +39,7 @@ from watchword.domain.rotation import RotationWindow, check_rotates
 from watchword.domain.secret import Secret
 from watchword.domain.token_limits import Limits, inherited, wider
 from watchword.domain.tokens import DATAHUB_HEADER, TokenRecord, TokenRequest, TokenStatus, TokenType
+from watchword.domain.uses import first_kept
 from watchword.service.audit import REJECTED_CREDENTIALS
 from watchword.service.authority import Authority, not_accepted
 
@@ -314,6 +315,14 @@ class Tokens:
         rows = await self._without_hidden_makers(grant, (await self._visible(grant, wanted),))
         (record,) = await self._with_suspensions(rows, grant.caller)
         return record
+
+    async def uses_of(self, ids: Collection[str]) -> Mapping[str, Mapping[int, int]]:
+        """The uses by day of tokens that the caller sees."""
+        return await self._store.uses_of(ids, first_kept(self._clock()))
+
+    async def networks_of(self, ids: Collection[str]) -> Mapping[str, tuple[str, ...]]:
+        """The networks of tokens that the caller sees."""
+        return await self._store.networks_of(ids)
 
     async def introspect_own(self, bearer: Bearer, token: bytes) -> TokenIntrospection | None:
         """The bearer, if the token in question is that of the request."""

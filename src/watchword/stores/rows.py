@@ -29,7 +29,10 @@ _CONVERTERS: dict[str, Callable[[Any], Any]] = {
 }
 
 # Fields of a token that are looked up elsewhere, as the last ones of its record.
-_NOT_STORED = {"suspended": "false", "actor_name": "NULL", "owner_name": "NULL", "owner": "NULL"}
+_NOT_STORED = {
+    "suspended": "false",
+    **dict.fromkeys(("actor_name", "owner_name", "owner", "uses", "networks"), "NULL"),
+}
 
 Row = Sequence[Any]
 
@@ -54,6 +57,7 @@ def token_reader(wanted: frozenset[str] | None) -> tuple[str, Callable[[Row], To
         make_class: Any = namedtuple  # noqa: PYI024 - its fields are known only here
         partial_record = make_class("PartialTokenRecord", fields)
         partial_record.status = TokenRecord.status
+        partial_record.effective_status = TokenRecord.effective_status
         partial_record.projection_of = TokenRecord
         record = partial_record
     read = [(fields.index(name), convert) for name, convert in _CONVERTERS.items() if name in fields]
@@ -70,7 +74,7 @@ def token_reader(wanted: frozenset[str] | None) -> tuple[str, Callable[[Row], To
 
 
 TOKEN, token_of = token_reader(None)
-TOKEN_COLUMNS = TOKEN.removesuffix(", false, NULL, NULL, NULL")
+TOKEN_COLUMNS = TOKEN.removesuffix(f", {', '.join(_NOT_STORED.values())}")
 
 INSERTED = (
     "id, type, name, description, actor_urn, owner_urn, created_at, expires_at, minted_with, limits, parent, root,"

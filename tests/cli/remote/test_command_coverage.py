@@ -23,6 +23,7 @@ ASKED_BY = {
     "rotateAccessToken": "token rotate",
     "revokeAccessToken": "token revoke",
     "revokeAccessTokens": "token revoke",
+    "overview": "overview",
     "getServiceAccount": "account show",
     "listServiceAccounts": "account list",
     "createServiceAccount": "account create",

@@ -38,7 +38,9 @@ def test_new_token_as_json_has_the_token_and_its_record(server: Server, done: Do
     assert (made["actorUrn"], made["ownerUrn"], made["revokedAt"]) == (actor, ADMIN, None)
     assert re.fullmatch(ISO, made["expiresAt"])
     shown = json.loads(done("token", "show", made["id"], "--json"))
-    unused = {"lastUsedAt": None, "useCount": 0, "lastNetwork": None}  # uses are written after the request
+    assert [one["count"] for one in shown.pop("usesByDay")] == [0] * 14  # uses are written after the request
+    assert shown.pop("networks") == []
+    unused = {"lastUsedAt": None, "useCount": 0, "lastNetwork": None}
     assert {**shown, **unused} == {name: value for name, value in made.items() if name != "accessToken"}
 
 

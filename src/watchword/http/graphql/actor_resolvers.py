@@ -66,7 +66,11 @@ async def me(_: Any, info: Info) -> Json:
 async def get_actor(_: Any, info: Info, urn: str) -> Json:
     policies, grant = await info.context.authorize_policies()
     state, holdings = await policies.actor_state(grant, check_actor(urn, "urn"))
-    counts = {"liveTokenCount": holdings.live_tokens, "sessionCount": holdings.sessions}
+    counts = {
+        "liveTokenCount": holdings.live_tokens,
+        "suspendedTokenCount": holdings.suspended_tokens,
+        "sessionCount": holdings.sessions,
+    }
     membership = await info.context.services.core.sessions.membership(grant, urn)
     return (
         _state_json(state, await info.context.names([urn]))

@@ -18,6 +18,7 @@ from watchword.domain.idempotency import HEADER, IdempotentRequest
 from watchword.domain.names import MAX_URN, check_text
 from watchword.domain.shown_actors import ShownActor
 from watchword.domain.tokens import TokenRecord
+from watchword.domain.uses import DayCount
 from watchword.service import AllServices
 from watchword.service.policies import Policies
 
@@ -161,6 +162,10 @@ class Context:
     """Whether the document selects names of actors."""
     reads_profiles: bool = False
     """Whether the document selects more of a user than its name."""
+    reads_uses: bool = False
+    """Whether the document selects uses by day."""
+    reads_networks: bool = False
+    """Whether the document selects the networks that tokens were used from."""
     _shown: int = 0
     _effort: int = 0
     _pinned_effort: int = 0
@@ -193,7 +198,10 @@ class Context:
         return await self.services.core.policies.shown_actors(self.caller, urns)
 
     async def with_names(self, records: tuple[TokenRecord, ...]) -> tuple[TokenRecord, ...]:
-        """The tokens with the names of their actors and owners. The records may be projections."""
+        """The tokens with the names of their actors and owners, their uses and their networks, as far as the document
+        selects them: one query for each of these. The records may be projections.
+        """
+        records = await self._with_uses(records)
         if records and self.reads_profiles and "owner" in records[0]._fields:
             users: Mapping[str, Any] = await self.users(record.owner_urn for record in records)
             records = tuple(record._replace(owner=users.get(record.owner_urn)) for record in records)
@@ -205,6 +213,17 @@ class Context:
             return records
         named: list[Any] = [{name: names.get(getattr(record, urn)) for name, urn in pairs} for record in records]
         return tuple(record._replace(**found) for record, found in zip(records, named, strict=True))
+
+    async def _with_uses(self, records: tuple[TokenRecord, ...]) -> tuple[TokenRecord, ...]:
+        fields = records[0]._fields if records else ()
+        ids, tokens = [record.id for record in records], self.services.core.tokens
+        if self.reads_uses and "uses" in fields:
+            uses = await tokens.uses_of(ids)
+            records = tuple(record._replace(uses=uses.get(record.id)) for record in records)
+        if self.reads_networks and "networks" in fields:
+            networks = await tokens.networks_of(ids)
+            records = tuple(record._replace(networks=networks.get(record.id)) for record in records)
+        return records
 
     async def with_name(self, record: TokenRecord) -> TokenRecord:
         (named,) = await self.with_names((record,))
@@ -274,6 +293,10 @@ def query_of(input: Json) -> str:  # noqa: A002 - the name in the schema
 def record_json(record: object, names: str, **more: Any) -> Json:
     """The named attributes of a record under their names in the schema, and more fields."""
     return {field: getattr(record, name) for field, name in _fields(names)} | more
+
+
+def days_json(days: Iterable[DayCount]) -> list[Json]:
+    return [{"day": one.day, "count": one.count} for one in days]
 
 
 @cache

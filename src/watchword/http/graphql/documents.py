@@ -26,6 +26,8 @@ from graphql.language import ast
 from graphql.validation.rules import overlapping_fields_can_be_merged
 
 from watchword.domain.errors import Fault, Reason
+from watchword.domain.networks import MAX_NETWORKS
+from watchword.domain.uses import KEPT_DAYS
 from watchword.http.graphql.fastpath import UNMETERED, FastPath, Memo, Meter
 from watchword.http.graphql.fastpath.inputs import all_nodes
 
@@ -58,6 +60,9 @@ overlapping_fields_can_be_merged.MAX_COMPLEXITY_BUDGET = 150_000
 SYNONYMS = {"CreateAccessTokenInput": "GetAccessTokenInput", "ListAccessTokenInput": "ListAccessTokensInput"}
 
 NAME_FIELDS = ("displayName", "actorName", "ownerName", "createdByName")
+USES_FIELD, NETWORKS_FIELD = "usesByDay", "networks"
+USES_WIDTH = 2 * KEPT_DAYS
+"""The values that `usesByDay` may have in a row."""
 PROFILE_FIELDS = ("info", "properties", "editableProperties", "status", "isNativeUser", "relationships")
 """Of a user: more than its names."""
 
@@ -77,7 +82,7 @@ class PreparedDocument:
     node: ast.DocumentNode
     mutates: bool
     max_row_fields: int
-    """The number of fields of its largest root field, so of each row of a list."""
+    """The most values of a row of a list: the number of fields of its largest root field, uses by day each."""
     fastpath: FastPath
     weight: int
     """Bytes, including its plans."""
@@ -85,6 +90,8 @@ class PreparedDocument:
     """Whether it may select names of actors."""
     reads_profiles: bool = False
     """Whether it selects one of PROFILE_FIELDS of a user."""
+    reads_uses: bool = False
+    reads_networks: bool = False
     fallback_logged: bool = False
 
     async def execute(
@@ -195,7 +202,11 @@ class Documents:
         mutates = any(d.operation is ast.OperationType.MUTATION for d in operations)
         reads_names = any(name in text for name in NAME_FIELDS)
         reads_profiles = _reads_profiles(self._schema, document, text)
-        return PreparedDocument(self._schema, document, mutates, widest, fastpath, weight, reads_names, reads_profiles)
+        uses, networks = text.count(USES_FIELD), text.count(NETWORKS_FIELD)
+        return PreparedDocument(
+            *(self._schema, document, mutates, widest + uses * USES_WIDTH + networks * MAX_NETWORKS, fastpath, weight),
+            *(reads_names, reads_profiles, uses > 0, networks > 0),
+        )
 
 
 class _RenameTypes(Visitor):

@@ -152,6 +152,7 @@ class GraphQLEndpoint:
         context.max_row_fields = document.max_row_fields
         context.reads_names = document.reads_names
         context.reads_profiles = document.reads_profiles
+        context.reads_uses, context.reads_networks = document.reads_uses, document.reads_networks
         disconnect = request.watch_disconnect() if document.mutates else None
         try:
             result, fallback = await document.execute(asked.operation, asked.variables, context, meter, asked.memo)

@@ -28,6 +28,7 @@ from watchword.http.graphql import (
     import_resolvers,
     mail_resolvers,
     operation_resolvers,
+    overview_resolvers,
     policy_resolvers,
     retention_resolvers,
     retention_run_resolvers,
@@ -71,7 +72,7 @@ def _root_resolvers() -> dict[str, Callable[..., Any]]:
     """The public coroutine functions of these modules. Each has the name of its field, in snake case."""
     modules = (
         *(actor_resolvers, directory_resolvers, import_resolvers, mail_resolvers, operation_resolvers),
-        *(policy_resolvers, retention_resolvers, retention_run_resolvers),
+        *(overview_resolvers, policy_resolvers, retention_resolvers, retention_run_resolvers),
         *(session_resolvers, token_resolvers, webhook_resolvers),
     )
     members = [getmembers(module, iscoroutinefunction) for module in modules]

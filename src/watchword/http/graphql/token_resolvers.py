@@ -15,14 +15,13 @@ from watchword.domain.rotation import check_rotation_window
 from watchword.domain.token_limits import Limits, check_limits
 from watchword.domain.tokens import (
     MAX_AUTHORIZATION,
-    SUSPENDED,
     TokenRecord,
     TokenRequest,
-    TokenStatus,
     TokenType,
     check_token_id,
 )
-from watchword.http.graphql.context import Context, Info, Json, camel_case, page_of, record_json
+from watchword.domain.uses import by_day, check_days, day_of
+from watchword.http.graphql.context import Context, Info, Json, camel_case, days_json, page_of, record_json
 from watchword.http.graphql.directory_resolvers import user_json
 from watchword.http.graphql.fastpath import Memo
 from watchword.http.graphql.fastpath.completers import Reader
@@ -130,7 +129,7 @@ def token_readers(clock: Clock) -> dict[str, Reader]:
         "allowedNetworks": "limits.networks",
         "parentId": "parent",
     }
-    computed: dict[str, tuple[Callable[[TokenRecord], Any], tuple[str, ...]]] = {
+    computed: dict[str, tuple[Callable[..., Any], tuple[str, ...]]] = {
         "urn": (lambda record: TOKEN_PREFIX + record.id, ("id",)),
         "type": (lambda _: "ACCESS_TOKEN", ()),
         "actorName": (lambda record: record.actor_name, ("actor_urn", "actor_name")),
@@ -141,9 +140,11 @@ def token_readers(clock: Clock) -> dict[str, Reader]:
         ),
         "status": (lambda record: record.status(clock()).value, ("revoked_at", "expires_at")),
         "effectiveStatus": (
-            lambda record: _effective(record, clock()),
+            lambda record: record.effective_status(clock()),
             ("revoked_at", "expires_at", "actor_urn", "suspended"),
         ),
+        "networks": (lambda record: record.networks or (), ("networks",)),
+        "usesByDay": (lambda record, days=None: _uses_by_day(record, days, clock()), ("uses",)),
         "awaitsFirstUse": (lambda record: record.grace is not None, ("grace",)),
         "expiresAtOnceUsed": (
             lambda record: record.full_end if record.grace is not None else None,
@@ -154,9 +155,9 @@ def token_readers(clock: Clock) -> dict[str, Reader]:
     return readers | {name: Reader(TokenRecord, read, fields) for name, (read, fields) in computed.items()}
 
 
-def _effective(record: TokenRecord, now: int) -> str:
-    status = record.status(now)
-    return SUSPENDED if record.suspended and status is TokenStatus.ACTIVE else status.value
+def _uses_by_day(record: TokenRecord, days: int | None, now: int) -> list[Json]:
+    days = check_days(days)
+    return days_json(by_day(record.uses or {}, day_of(now) - days + 1, days))
 
 
 async def allowed_durations(_: Any, info: Info) -> list[str]:

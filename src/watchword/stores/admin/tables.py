@@ -63,6 +63,8 @@ TABLES = (
     Table("event_cursors", "name, seq", "name"),
     Table("expiry_notices", "token_id, days", "token_id, days"),
     Table("token_networks", "token_id, network, first_at", "token_id, network"),
+    Table("token_uses", "token_id, day, uses", "token_id, day"),
+    Table("day_counts", "kind, day, number", "kind, day"),
     Table(
         "mails",
         "number, kind, recipient, address, items, more, made_at, state, attempts, next_at, done_at, error",

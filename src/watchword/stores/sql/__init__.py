@@ -14,12 +14,14 @@ from watchword.stores.sql.retention_runs import SqlRetentionRuns
 from watchword.stores.sql.sessions import SqlSessions
 from watchword.stores.sql.token_counts import SqlTokenCounts
 from watchword.stores.sql.token_lifecycle import SqlTokens
+from watchword.stores.sql.uses import SqlUses
 from watchword.stores.sql.webhooks import SqlWebhooks
 
 
 class SqlStore(
     SqlTokens,
     SqlTokenCounts,
+    SqlUses,
     SqlAccounts,
     SqlSessions,
     SqlDevices,

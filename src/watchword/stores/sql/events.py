@@ -24,6 +24,7 @@ from watchword.stores.sql.transaction import (
     delete_oldest,
     transaction,
 )
+from watchword.stores.sql.uses import add_rejections
 
 # Word for word the condition of the partial index on these.
 _ADD_FIRST = f"""
@@ -82,6 +83,7 @@ class SqlEvents(SqlPart):
         async def work(tx: Transaction) -> None:
             await tx.executemany(_ADD_FIRST, once)
             await tx.executemany(ADD_EVENT, values)
+            await add_rejections(tx, [*firsts, *events])
 
         await self._db.write(work)
 

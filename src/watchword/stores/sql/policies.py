@@ -332,6 +332,7 @@ class SqlActors(SqlPart):
             f"""
             SELECT (SELECT count(*) FROM tokens WHERE actor_urn = $1::text AND revoked_at IS NULL
                     AND (expires_at IS NULL OR expires_at > (SELECT now_ms()))),
+                EXISTS (SELECT 1 FROM actors WHERE urn = $1::text AND status = 'SUSPENDED'),
                 (SELECT count(*) FROM sessions WHERE actor_urn = $1::text AND ends_at > (SELECT now_ms())),
                 EXISTS (SELECT 1 FROM token_totals WHERE urn = $1::text)
                 OR EXISTS (SELECT 1 FROM actors WHERE urn = $1::text AND coalesce(display_name, email) IS NOT NULL)
@@ -342,8 +343,9 @@ class SqlActors(SqlPart):
             actor,
         )
         assert row is not None
-        tokens, sessions, known = row
-        return ActorHoldings(tokens, sessions, bool(known))
+        tokens, suspended, sessions, known = row
+        live, stopped = (0, tokens) if suspended else (tokens, 0)
+        return ActorHoldings(live, sessions, bool(known), stopped)
 
     async def known_actors(self, search: ActorSearch, seconds: float = SEARCH_SECONDS) -> ActorPage:
         sql, bound = known_actors_sql(search, self._db.dialect)

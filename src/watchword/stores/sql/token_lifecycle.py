@@ -45,6 +45,7 @@ from watchword.stores.sql.transaction import (
     transaction,
     write_events,
 )
+from watchword.stores.sql.uses import add_uses
 
 LARGE_FAMILY = 2_000
 """A larger family is revoked under the lock of all families, and may take longer than an answer usually may."""
@@ -260,6 +261,7 @@ class SqlTokens(SqlPart):
         await tx.lock_tokens(list(uses))
         await tx.executemany(_USE, [(i, use.count, use.last, use.network) for i, use in uses.items()])
         await _note_networks(tx, uses)
+        await add_uses(tx, uses)
 
     @transaction
     async def purge_tokens(self, tx: Transaction, before: int, most: int) -> int:
@@ -287,6 +289,7 @@ class SqlTokens(SqlPart):
         await tx.execute(f"DELETE FROM tokens WHERE id {any_of}", ids)
         await tx.execute(f"DELETE FROM expiry_notices WHERE token_id {any_of}", ids)
         await tx.execute(f"DELETE FROM token_networks WHERE token_id {any_of}", ids)
+        await tx.execute(f"DELETE FROM token_uses WHERE token_id {any_of}", ids)
         # DataHub's own row has expired by then, and does not bring the token back.
         await delete_oldest(tx, "imported_tokens", "id", "expires_at", before, most)
         return len(ids)

@@ -23,10 +23,11 @@ from graphql import (
     GraphQLString,
 )
 from graphql.execution.collect_fields import FieldDetailsList, GroupedFieldSet
+from graphql.language import FieldNode
 from graphql.type.scalars import GRAPHQL_MAX_INT, GRAPHQL_MIN_INT
 from orjson import Fragment
 
-from watchword.http.graphql.fastpath.inputs import Unplanned
+from watchword.http.graphql.fastpath.inputs import Unplanned, constant_arguments
 
 Subfields = Callable[[GraphQLObjectType, FieldDetailsList], GroupedFieldSet]
 Complete = Callable[..., dict[str, Any]]
@@ -56,8 +57,8 @@ class Reader:
         self.path = read if isinstance(read, str) else None
         self.read: Callable[[Any], Any] = attrgetter(read) if isinstance(read, str) else read
 
-    def __call__(self, source: Any, _info: Any) -> Any:
-        return self.read(source)
+    def __call__(self, source: Any, _info: Any, **arguments: Any) -> Any:
+        return self.read(source, **arguments)
 
 
 def is_typename(details: FieldDetailsList) -> bool:
@@ -158,20 +159,22 @@ class _FunctionWriter:
                 continue
             field_name = below[0].node.name.value
             value, field = self.new_name(), kind.fields[field_name]
-            self.line(depth, f"{value} = {self._read(field, field_name, name)}")
+            self.line(depth, f"{value} = {self._read(field, below[0].node, name)}")
             self.value(field.type, below, value, depth)
             items.append(f"{key!r}: {value}")
         self.line(depth, f"{name} = {{{', '.join(items)}}}")
 
-    def _read(self, field: Any, field_name: str, source: str) -> str:
-        if field.args:
-            raise Unplanned
+    def _read(self, field: Any, node: FieldNode, source: str) -> str:
         if field.resolve is None:
-            return f"{source}.get({field_name!r})"
+            if field.args:
+                raise Unplanned
+            return f"{source}.get({node.name.value!r})"
         assert isinstance(field.resolve, Reader)  # _source_class checked it
-        path = field.resolve.path
+        path, read = field.resolve.path, field.resolve.read
         self._record_fields = (self._record_fields or set()) | set(field.resolve.attributes)
-        return f"{self._constant(field.resolve.read)}({source})" if path is None else f"{source}.{path}"
+        if field.args:
+            read = partial(read, **constant_arguments(field.args, node.arguments or ()))
+        return f"{self._constant(read)}({source})" if path is None else f"{source}.{path}"
 
     def _scalar(self, kind: GraphQLScalarType, name: str, depth: int) -> None:
         coerce = kind.coerce_output_value

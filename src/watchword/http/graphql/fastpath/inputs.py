@@ -4,7 +4,7 @@ They handle only valid input and raise on anything else. No resolver ran yet, so
 the error.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -141,6 +141,14 @@ def argument_maker(definitions: Mapping[str, GraphQLArgument], nodes: Iterable[a
     if any(_has_variable(node) for node in given.values()):
         return make_arguments
     return _always(make_arguments(VariableValues({}, {})))
+
+
+def constant_arguments(definitions: Mapping[str, GraphQLArgument], nodes: Sequence[ast.ArgumentNode]) -> dict[str, Any]:
+    """The arguments of a field below the root. A plan is made once, so variables are not supported there."""
+    if any(_has_variable(node.value) for node in nodes):
+        raise Unplanned
+    arguments: dict[str, Any] = argument_maker(definitions, nodes)(VariableValues({}, {}))
+    return arguments
 
 
 def _literal(node: ast.ValueNode, kind: GraphQLInputType) -> MakeValue:
