@@ -845,8 +845,9 @@ def _graphql_fields(kind: type[Record]) -> tuple[tuple[str, str, Any], ...]:
     hints = get_type_hints(kind)
 
     def converted(hint: Any) -> Any:
-        types = (get_origin(hint), hint, *get_args(hint))
-        return next((one for one in types if one in _READERS or is_dataclass(one)), None)
+        if hint is None or hint in _READERS or is_dataclass(hint):
+            return hint
+        return next(filter(None, map(converted, (get_origin(hint), *get_args(hint)))), None)
 
     return tuple((one.name, graphql_name(one), converted(hints[one.name])) for one in fields(kind))
 

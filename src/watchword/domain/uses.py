@@ -1,9 +1,9 @@
 """Counts by day: uses of tokens, denials, failed authentications. Days are UTC, as numbers of days since 1970."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import date, timedelta
 from enum import Enum
-from typing import NamedTuple
 
 from watchword.domain.errors import invalid
 from watchword.domain.events import Action
@@ -23,7 +23,8 @@ class DayCounter(Enum):
     FAILED_AUTHENTICATIONS = Action.AUTHENTICATION_FAILED.value
 
 
-class DayCount(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class DayCount:
     day: str
     """YYYY-MM-DD"""
     count: int

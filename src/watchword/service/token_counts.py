@@ -41,19 +41,26 @@ class TokenCounter:
         self._counting: asyncio.Task[None] | None = None
 
     async def counts(self, seconds: float) -> TokenCounts:
-        """Of all tokens. They are counted again once they are 50 times as old as the count took, so that a small store
-        has exact numbers. A count that takes longer than the caller waits goes on, and the caller gets the last one.
+        """Of all tokens. Up to FEW_TOKENS are counted for each caller. More are counted again once the numbers are 50
+        times as old as the count took; one that takes longer than a caller waits goes on, and the caller gets the last.
         """
-        if self._latest is None or time.monotonic() >= self._due:
-            if self._counting is None or self._counting.done():
+        if self._latest is None or self._is_small or time.monotonic() >= self._due:
+            joins = self._counting is not None and not self._counting.done()
+            if self._counting is None or not joins:
                 self._counting = asyncio.ensure_future(self._count())
                 self._counting.add_done_callback(lambda task: task.cancelled() or task.exception())
             done, _ = await asyncio.wait({self._counting}, timeout=seconds)
             for task in done:
                 task.result()
+            if joins and done and self._is_small:  # it may have begun before the caller's last change
+                return await self.counts(seconds)
         if self._latest is None:
             raise Fault(Reason.DEADLINE, "The tokens are being counted, which takes long. Try again in a minute.")
         return self._latest
+
+    @property
+    def _is_small(self) -> bool:
+        return self._latest is not None and self._latest.unused is not None
 
     def unused(self, counts: TokenCounts) -> int | None:
         """Of all tokens; None while a large store has not been read through."""

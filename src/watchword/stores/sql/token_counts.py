@@ -24,7 +24,8 @@ from watchword.stores.sql.transaction import SqlPart, Transaction, snapshot
 _UNENDED = "revoked_at IS NULL AND (expires_at IS NULL OR expires_at > $1::bigint)"
 _COLUMNS = "expires_at, owner_urn, last_used_at, created_at"
 _OF_SUSPENDED = " AND actor_urn IN (SELECT urn FROM actors WHERE status = 'SUSPENDED')"
-_OF_ACTOR = " AND actor_urn = ${}::text"
+# In the order of the index tokens_actor, so that revoked tokens are not read.
+_OF_ACTOR = " AND actor_urn = ${}::text ORDER BY expires_at DESC NULLS LAST"
 _WITHIN = "count(*) FILTER (WHERE expires_at <= ${}::bigint)"
 _NUMBERS = f"""
 SELECT count(*), count(*) FILTER (WHERE expires_at IS NULL), {{unused}},
@@ -36,7 +37,8 @@ _EXPIRIES = f"SELECT expires_at / {DAY}, count(*) FROM {{tokens}} WHERE expires_
 _OWNERS = "SELECT owner_urn, count(*) FROM {tokens} GROUP BY owner_urn ORDER BY 2 DESC, 1 LIMIT $2::bigint"
 _USES = f"""
 SELECT day, sum(uses) FROM token_uses WHERE day >= $2::bigint AND token_id IN (
-    SELECT id FROM tokens WHERE actor_urn = $1::text AND revoked_at IS NULL LIMIT {FEW_TOKENS})
+    SELECT id FROM tokens WHERE actor_urn = $1::text AND revoked_at IS NULL
+    ORDER BY expires_at DESC NULLS LAST LIMIT {FEW_TOKENS})
 GROUP BY day"""
 _UNUSED = f"""
 SELECT count(*), count(*) FILTER (WHERE {_UNENDED.replace("$1", "$3")}
