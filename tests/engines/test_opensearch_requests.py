@@ -80,17 +80,26 @@ def test_planning_needs_few_requests_whatever_the_number_of_rows(on: ClusterHarn
         assert requests(on, gate, on.engine.moment(index, 15, UNTIL - YEAR)) <= 10
 
 
-@pytest.mark.parametrize("number", [5, pytest.param(100, marks=pytest.mark.soak)])
+@pytest.mark.parametrize(
+    ("number", "rows"), [(5, 3), pytest.param(100, 100_000, marks=pytest.mark.soak, id="10000000-rows")]
+)
 def test_due_runs_need_six_requests_for_each_series(
-    on: ClusterHarness, gate: Gate, tmp_path: Path, number: int
+    on: ClusterHarness, gate: Gate, tmp_path: Path, number: int, rows: int
 ) -> None:
     """With limits of rows at most 20. What is not due needs none."""
-    for one in range(number):
-        on.index(f"dataset_series{one}aspect_v1", series(1, 3))
+    copied, left = on.index("dataset_series0aspect_v1"), series(1, rows)
+    while left:
+        on.write(copied, dict(left.popitem() for _ in range(min(len(left), 5_000))))
+    assert isinstance(on.place, NodePlace)
+    ask = on.place.node.ask
+    ask("PUT", f"/{copied}/_settings", {"index.blocks.write": True})
+    for one in range(1, number):
+        settings = {"index.blocks.write": None, "index.number_of_replicas": 0}
+        ask("PUT", f"/{copied}/_clone/{on.place.name(f'dataset_series{one}aspect_v1')}", {"settings": settings})
+    ask("GET", "/_cluster/health?wait_for_no_initializing_shards=true&timeout=60s")
     location = SqliteLocation(tmp_path / "store" / "watchword.db", 0)
     store = on.run(location.open())
     StoreHarness(on.run, store, location.clock).first_start()
-    assert isinstance(on.place, NodePlace)
     instance = ScheduledInstance(store, on.engine, location.clock, names=IndexNames(on.place.prefix))
     on.run(instance.tick())
     for fields, most in (({}, 6), ({"maxRows": 1}, 20)):
