@@ -59,6 +59,9 @@ def test_webhook_is_created_tested_replayed_rotated_and_deleted(serving: Console
         expect(panel).to_contain_text("group.created")
         assert secret not in page.content()
         assert not any("whsec" in request for request in opened.watch.requests)
+        assert "whsec" not in page.evaluate(
+            "() => JSON.stringify([{...sessionStorage}, {...localStorage}, history.state])"
+        )
 
         panel.get_by_role("button", name="Send a test").click()
         expect(panel.get_by_text("The receiver accepted the test message: status 200")).to_be_visible()
@@ -90,6 +93,12 @@ def test_webhook_is_created_tested_replayed_rotated_and_deleted(serving: Console
         receiver.answer = status(200)
         panel.get_by_role("button", name="Send what waits now").click()
         until(lambda: waiting(serving) == 0, "what waited is delivered")
+        panel.get_by_role("button", name="Replay since…").click()
+        page.get_by_label("Since, in your time zone").fill("2020-01-01T00:00")
+        page.locator("dialog[open]").get_by_role("button", name="Send again").click()
+        expect(panel.get_by_text("2 deliveries to send.")).to_be_visible()
+        receiver.first("group.created", "urn:li:corpGroup:told-once", number=3)
+        until(lambda: waiting(serving) == 0, "what is replayed is delivered")
 
     panel.get_by_role("button", name="Rotate secret…").click()
     asked = page.get_by_role("dialog", name="Rotate the secret of Chat?")

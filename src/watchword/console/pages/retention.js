@@ -9,7 +9,7 @@ import { bytes, counted, inTerminal, number, time } from "../format.js";
 import { empty, errorLine, loadList, loading, notice, pageOf, pager, status, table, warning } from "../components.js";
 import { go, setHooks, withQuery } from "../router.js";
 import { backTo, openPanel } from "./forms.js";
-import { EVERY, HOLD, RULE, holdLine, inWords, modeOf, seriesName, seriesPath } from "./retention_display.js";
+import { EVERY, HOLD, RULE, holdLine, inWords, modeOf, seriesPath, seriesText } from "./retention_display.js";
 import { ruleForm } from "./retention_form.js";
 import { releaseButton, seriesPanel } from "./retention_panel.js";
 
@@ -73,7 +73,7 @@ export async function page(context) {
   const series = (/** @type {SeriesPlan[]} */ rows) => table({
     caption: "Series, with what a run would remove now", rows,
     columns: [
-      { label: "Series", cell: (one) => html`<a id="${one.series}" href="${withQuery({ page: at.query.get("page"), form: null }, seriesPath(one.series))}">${one.series}</a>` },
+      { label: "Series", cell: (one) => html`<a id="${one.series}" href="${withQuery({ page: at.query.get("page"), form: null }, seriesPath(one.series))}">${seriesText(one.series)}</a>` },
       { label: "Rule", cell: (one) => (one.rule ? html`${modeOf(one.rule)} <span class="quiet small block">keep ${inWords(one.rule.keep)}${one.rule.series === EVERY
         ? ", as every series" : ""}</span>` : html`<span class="quiet">none: every row stays</span>`) },
       { label: "Rows", class: "number", cell: (one) => number(one.rows) },
@@ -88,13 +88,13 @@ export async function page(context) {
     const found = await graphql(RULES, {}, { signal });
     render(place("holds"), found.retentionHolds.length ? html`<section class="stack card" aria-labelledby="holds-title"><h2 id="holds-title">Holds</h2>
       <ul class="members">${found.retentionHolds.map((/** @type {Hold} */ hold) => html`<li><span>${hold.series === EVERY ? null
-        : html`<a href="${seriesPath(hold.series)}">${hold.series}</a> `}${holdLine(hold)}</span>${releaseButton(hold, me, said)}</li>`)}</ul></section>` : null);
+        : html`<a href="${seriesPath(hold.series)}">${seriesText(hold.series)}</a> `}${holdLine(hold)}</span>${releaseButton(hold, me, said)}</li>`)}</ul></section>` : null);
     render(place("rules"), found.retentionRules.length ? table({
       caption: "Retention rules", rows: /** @type {Rule[]} */ (found.retentionRules),
       columns: [
-        { label: "Series", cell: (rule) => html`<a href="${seriesPath(rule.series)}?form=rule">${seriesName(rule.series)}</a>` },
+        { label: "Series", cell: (rule) => html`<a href="${seriesPath(rule.series)}?form=rule">${seriesText(rule.series)}</a>` },
         { label: "Mode", cell: modeOf },
-        { label: "Keep", cell: (rule) => inWords(rule.keep) },
+        { label: "Keep", class: "nowrap", cell: (rule) => inWords(rule.keep) },
         { label: "Removes", cell: removes },
         { label: "Schedule", cell: (rule) => html`<code>${rule.schedule}</code> <span class="quiet small">${rule.timeZone}${rule.window ? `, ${rule.window}` : ""}</span>` },
         { label: "Without approval", cell: (rule) => `up to ${rule.atMost}` },
@@ -123,7 +123,7 @@ export async function page(context) {
     } catch (error) {
       if (error instanceof DOMException && error.name === "AbortError") return;
       openPanel(root, null);
-      render(place("said-here"), errorLine(error));
+      render(place("said-here"), errorLine(error, () => (render(place("said-here"), null), panelOf(id))));
     }
   }
 

@@ -39,6 +39,12 @@ export const modeOf = (rule) => (rule.mode === "ENFORCE" ? status("live", "enfor
 /** @param {string} series */
 export const seriesPath = (series) => `/console/retention/${encodeURIComponent(series)}`;
 
+/** With a place to break the line. @param {string} series */
+export function seriesText(series) {
+  const [entity, aspect] = series.split(".", 2);
+  return aspect ? html`${entity}.<wbr>${aspect}` : seriesName(series);
+}
+
 /** @param {string} series */
 export const seriesName = (series) => (series === EVERY ? "every other series" : series);
 
