@@ -73,12 +73,11 @@ export async function page(context) {
   const series = (/** @type {SeriesPlan[]} */ rows) => table({
     caption: "Series, with what a run would remove now", rows,
     columns: [
-      { label: "Series", cell: (one) => html`<a id="${one.series}" href="${withQuery({ page: at.query.get("page"), form: null }, seriesPath(one.series))}">${seriesText(one.series)}</a>` },
+      { label: "Series", class: "series", cell: (one) => html`<a id="${one.series}" href="${withQuery({ page: at.query.get("page"), form: null }, seriesPath(one.series))}">${seriesText(one.series)}</a>` },
       { label: "Rule", cell: (one) => (one.rule ? html`${modeOf(one.rule)} <span class="quiet small block">keep ${inWords(one.rule.keep)}${one.rule.series === EVERY
         ? ", as every series" : ""}</span>` : html`<span class="quiet">none: every row stays</span>`) },
-      { label: "Rows", class: "number", cell: (one) => number(one.rows) },
-      { label: "Size", class: "number", cell: (one) => bytes(one.sizeInBytes) },
-      { label: "To remove now", class: "number", cell: (one) => (one.plan ? html`${number(one.plan.rowsToDelete)} <span class="quiet small">${one.plan.share.toFixed(1)}%</span>` : "–") },
+      { label: "Rows", class: "number nowrap", cell: (one) => html`${number(one.rows)} <span class="quiet small block">${bytes(one.sizeInBytes)}</span>` },
+      { label: "To remove", class: "number nowrap", cell: (one) => (one.plan ? html`${number(one.plan.rowsToDelete)} <span class="quiet small block">${one.plan.share.toFixed(1)}%</span>` : "–") },
       { label: "Next run", cell: (one) => (one.hold ? status("soon", "held") : one.waiting ? status("waiting", "waits for approval")
         : one.error ? html`<span title="${one.error}">${status("failed", "could not be planned")}</span>` : one.rule ? time(one.nextDueAt) : html`<span class="quiet">–</span>`) },
     ],
@@ -92,13 +91,12 @@ export async function page(context) {
     render(place("rules"), found.retentionRules.length ? table({
       caption: "Retention rules", rows: /** @type {Rule[]} */ (found.retentionRules),
       columns: [
-        { label: "Series", cell: (rule) => html`<a href="${seriesPath(rule.series)}?form=rule">${seriesText(rule.series)}</a>` },
-        { label: "Mode", cell: modeOf },
+        { label: "Series", class: "series", cell: (rule) => html`<a href="${seriesPath(rule.series)}?form=rule">${seriesText(rule.series)}</a>${rule.set
+          ? html`<span class="quiet small block">of the policy set ${rule.set}</span>` : null}` },
+        { label: "Mode", cell: (rule) => html`${modeOf(rule)} <span class="quiet small block">up to ${rule.atMost} without approval</span>` },
         { label: "Keep", class: "nowrap", cell: (rule) => inWords(rule.keep) },
         { label: "Removes", cell: removes },
         { label: "Schedule", cell: (rule) => html`<code>${rule.schedule}</code> <span class="quiet small">${rule.timeZone}${rule.window ? `, ${rule.window}` : ""}</span>` },
-        { label: "Without approval", cell: (rule) => `up to ${rule.atMost}` },
-        { label: "Source", cell: (rule) => (rule.set ? `set ${rule.set}` : "API") },
       ],
     }) : empty({
       title: "No rules yet", sentence: "Without a rule every row stays. A new rule reports what it would remove, and removes nothing.",
