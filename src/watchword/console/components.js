@@ -7,6 +7,7 @@ import { ApiError } from "./api.js";
 import { number, short } from "./format.js";
 import { focusPage, stayWithin } from "./focus.js";
 import { withQuery } from "./router.js";
+import { keepDraft } from "./drafts.js";
 
 export { latestSignal, loadList, refreshLists, showingErrors, whileBusy } from "./loading.js";
 
@@ -217,10 +218,11 @@ export function panel({ title, close, content }) {
 /**
  * A modal dialog. `act` does the action; if it fails, the dialog stays open with the error. Resolves to whether it was done.
  * @param {{title: string, content: unknown, action: string, act?: (form: FormData) => unknown, danger?: boolean,
- *   typed?: string, cancel?: string}} what `typed`: text to type before the button works
+ *   typed?: string, cancel?: string, draft?: string}} what `typed`: text to type before the button works; `draft`: the
+ *   key under which what is typed is kept when the dialog is closed
  * @returns {Promise<boolean>}
  */
-export function ask({ title, content, action, act, danger = false, typed, cancel = "Cancel" }) {
+export function ask({ title, content, action, act, danger = false, typed, cancel = "Cancel", draft }) {
   const id = newId("dialog");
   return new Promise((resolve) => {
     let done = false;
@@ -236,6 +238,7 @@ export function ask({ title, content, action, act, danger = false, typed, cancel
       box.dataset.busy = "";
       try {
         await act?.(new FormData(form));
+        if (saved) saved();
         done = true;
         box.close();
       } catch (error) {
@@ -264,6 +267,7 @@ export function ask({ title, content, action, act, danger = false, typed, cancel
       box.remove();
       resolve(done);
     });
+    const saved = draft && keepDraft(/** @type {HTMLFormElement} */ (box.querySelector("form")), draft);
     document.body.append(box);
     box.showModal();
   });
