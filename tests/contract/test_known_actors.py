@@ -39,7 +39,10 @@ def test_actor_is_known_by_token_status_group_or_policy(harness: StoreHarness) -
     harness.run(harness.store.change_members(SYSTEM, OPS.urn, add=[EVE]))
     harness.run(harness.store.add_policy(SYSTEM, policy(1, BOB, ADMIN, state=PolicyState.INACTIVE)))
     harness.token(1, ANN)
-    harness.token(2, ANN, owner="urn:li:corpuser:somebody")
+    harness.token(2, ANN, owner="urn:li:corpuser:somebody", expires_at=None)
+    harness.token(3, ANN, expires_at=harness.clock.now)
+    harness.revoke(harness.token(4, ANN))
+    harness.token(5, BOB)
     harness.run(harness.store.set_actor_status(SYSTEM, BOB, ActorStatus.SUSPENDED))
     assert known(harness) == ActorPage(
         (

@@ -131,10 +131,14 @@ def test_sessions_of_an_actor_are_listed_and_ended_by_id(people: People, harness
     harness.clock.now += 10
     second = people.sign_in("one", ANN)
     store = people.store
-    assert [s.id for s in harness.run(store.sessions_of(ANN, 0, 0, 10)).sessions] == [second.id, first.id]
+    assert [s.id for s in harness.run(store.sessions(ANN, 0, 0, 10)).sessions] == [second.id, first.id]
     harness.run(store.touch_session(first.id, NOW + 20))
-    page = harness.run(store.sessions_of(ANN, NOW + 15, 0, 10))
+    page = harness.run(store.sessions(ANN, NOW + 15, 0, 10))
     assert (page.total, [s.id for s in page.sessions]) == (1, [first.id])
+    people.sign_in("two", BOB)
+    page = harness.run(store.sessions(None, 0, 1, 1))
+    assert (page.total, len(page.sessions)) == (3, 1)
+    assert {s.actor for s in harness.run(store.sessions(None, 0, 0, 10)).sessions} == {ANN, BOB}
     with pytest.raises(Fault) as caught:
         harness.run(store.end_session(harness.precondition(), first.id, BOB))
     assert caught.value.reason is Reason.SESSION_NOT_FOUND

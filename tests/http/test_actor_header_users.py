@@ -143,7 +143,9 @@ def test_another_user_is_rejected_by_graphql_and_sign_in(server: Server) -> None
     assert (status, content["error"]["reason"]) == (403, "foreign_request")
     assert f"user {OTHER} (uid 33)" in content["error"]["message"]
     told = ("-G", *own)
-    assert [curl(server, *told, path="/session", user=user)[1]["localMode"] for user in (OTHER, None)] == [False, True]
+    shown = [curl(server, *told, path="/session", user=user)[1] for user in (OTHER, None)]
+    assert [one["localMode"] for one in shown] == [False, True]
+    assert [one["dataDir"] is None for one in shown] == [True, False], "only its own user learns the data folder"
     assert curl(server, *chosen, path="/session")[0] == 200
 
 

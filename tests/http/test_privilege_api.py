@@ -11,7 +11,7 @@ EXPLAIN = """query ($actor: String!, $privilege: String!) {
     actorUrn privilege allowed suspended explanation grants { policyUrn policyName via groupUrn privilege } } }"""
 PRIVILEGES = "{ listPrivileges { name displayName allows includes } }"
 ACTORS = """query ($input: ListActorsInput) { listActors(input: $input) {
-  count cursor actors { urn username status changedAt changedBy tokenCount groups } } }"""
+  count cursor actors { urn username status changedAt changedBy liveTokenCount groups } } }"""
 CREATE_GROUP = "mutation ($input: CreateGroupInput!) { createGroup(input: $input) }"
 ADD = "mutation ($group: String!, $users: [String!]!) { addGroupMembers(input: {groupUrn: $group, userUrns: $users}) }"
 MANAGE_POLICIES = "MANAGE_POLICIES"
@@ -109,16 +109,18 @@ def test_every_privilege_is_described(server: Server, actor: str) -> None:
 
 
 class TestKnownActors:
-    def test_known_actors_have_status_token_count_and_groups(self, server: Server, actor: str) -> None:
+    def test_known_actors_have_status_live_tokens_and_groups(self, server: Server, actor: str) -> None:
         group = server.ask(CREATE_GROUP, {"input": {"name": "g"}}, actor=ADMIN)["createGroup"]
         server.ask(ADD, {"group": group, "users": [actor]}, actor=ADMIN)
         server.create(ADMIN, of=actor)
+        (found,) = server.ask(ACTORS, {"input": {"prefix": actor}}, actor=ADMIN)["listActors"]["actors"]
+        assert found["liveTokenCount"] == 1
         server.set_status(actor, "SUSPENDED")
         (found,) = server.ask(ACTORS, {"input": {"prefix": actor}}, actor=ADMIN)["listActors"]["actors"]
         assert found.pop("changedAt") > 0
         assert found == {
             "urn": actor, "username": actor.rpartition(":")[2], "status": "SUSPENDED", "changedBy": ADMIN,
-            "tokenCount": 1, "groups": [group],
+            "liveTokenCount": 0, "groups": [group],
         }  # fmt: skip
 
     def test_known_actors_are_found_by_prefix_and_paged(self, server: Server, actor: str) -> None:

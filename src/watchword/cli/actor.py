@@ -41,7 +41,7 @@ _COLUMNS: "list[Column[ActorSummary]]" = [
     Column("STATUS", lambda actor: actor.status),
     Column("NAME", lambda actor: actor.display_name, free=True),
     Column("CHANGED", lambda actor: When(actor.changed_at)),
-    Column("TOKENS", lambda actor: actor.token_count),
+    Column("TOKENS", lambda actor: actor.live_token_count),
     Column("GROUPS", lambda actor: actor.groups, free=True),
     Column("EMAIL", lambda actor: actor.email, free=True),
 ]
@@ -189,6 +189,10 @@ def _show_plan(found: "OffboardingReport", *, revoke_minted: bool) -> None:
     besides = " else" if found.status == _SUSPENDED else ""
     unknown = "" if found.known else f"; nothing{besides} is known of it"
     say(f"{with_name(found.urn, found.display_name)} is {found.status}{unknown}.")
+    if (before := found.suspension) is not None:
+        count = before.tokens.count + before.minted_tokens.count
+        by = with_name(before.actor_urn, before.actor_name)
+        say(f"  Suspended at {iso(before.at)} by {by}; {plural(count, 'token')} revoked since.")
     _show_part(plural(found.token_count, "live token"), "to revoke", [f"{t.id}  {t.name}" for t in found.tokens])
     _show_part(
         f"{plural(found.minted_token_count, 'live token')} created for others",

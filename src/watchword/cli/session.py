@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import click
 
 from watchword.cli.options import list_flags
-from watchword.cli.output import Column, When, say, show_list
+from watchword.cli.output import Column, When, say, show_list, with_name
 from watchword.cli.remote import with_client
 from watchword.cli.run import Group
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 _COLUMNS: "list[Column[SessionInfo]]" = [
     Column("ID", lambda session: session.id),
-    Column("ACTOR", lambda session: session.actor_urn, free=True),
+    Column("ACTOR", lambda session: with_name(session.actor_urn, session.actor_name), free=True),
     Column("BY", lambda session: session.method.lower()),
     Column("CREATED", lambda session: When(session.created_at)),
     Column("SEEN", lambda session: When(session.seen_at)),
@@ -30,14 +30,16 @@ def session() -> None:
 
 @session.command("list")
 @click.option("--actor", metavar="URN", help="Sessions of this actor. Default: your own.")
+@click.option("--all", "all_actors", is_flag=True, help="Sessions of all actors.")
 @list_flags()
 @with_client
-def list_sessions(client: "Client", actor: str | None, limit: int, as_json: bool) -> None:
+def list_sessions(client: "Client", actor: str | None, all_actors: bool, limit: int, as_json: bool) -> None:
     """List console sessions, the last used first.
 
     Example: watchword session list --actor urn:li:corpuser:alice
+    Example: watchword session list --all
     """
-    show_list(client.sessions(actor), _COLUMNS, json=as_json, limit=limit, empty="No sessions.")
+    show_list(client.sessions(actor, all_actors=all_actors), _COLUMNS, json=as_json, limit=limit, empty="No sessions.")
 
 
 @session.command()

@@ -57,6 +57,7 @@ __all__ = [
     "OffboardedTokens",
     "OffboardingReport",
     "OffboardingResult",
+    "OffboardingSuspension",
     "OperationInfo",
     "Overview",
     "PlannedSpan",

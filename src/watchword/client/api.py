@@ -708,10 +708,12 @@ class Api:
         return ask("linkActor", _require_true, {"input: LinkActorInput!": given}, mutation=True, arguments=names)
 
     @_lists
-    def sessions(self, actor_urn: str | None = None, *, page_size: int = PAGE_SIZE) -> Listing[SessionInfo]:
-        """List the console sessions of an actor; without one, of the caller."""
+    def sessions(
+        self, actor_urn: str | None = None, *, all_actors: bool = False, page_size: int = PAGE_SIZE
+    ) -> Listing[SessionInfo]:
+        """List the console sessions of an actor, or of all actors; without either, of the caller."""
         listed = ("listSessions", "sessions", SessionInfo, "ListSessionsInput")
-        return _list_records(*listed, page_size, key="id", actorUrn=actor_urn)
+        return _list_records(*listed, page_size, key="id", actorUrn=actor_urn, all=all_actors)
 
     @_sends
     def end_session(self, session_id: str) -> ApiRequest[None]:

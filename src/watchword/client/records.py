@@ -342,6 +342,7 @@ class SessionInfo(Record):
 
     id: str
     actor_urn: str
+    actor_name: str | None
     method: str
     token_id: str | None
     created_at: datetime
@@ -352,7 +353,9 @@ class SessionInfo(Record):
 
 
 class ActorInfo(Record):
-    """The name, status and groups of an actor, how many tokens and sessions it has, and the person it is linked to."""
+    """The name, status and groups of an actor, how many tokens and sessions it has, and the person it is linked to.
+    `suspended_token_count` counts tokens that are live again once the actor is resumed.
+    """
 
     urn: str
     display_name: str | None
@@ -360,6 +363,7 @@ class ActorInfo(Record):
     status: str
     changed_at: datetime | None
     changed_by: str | None
+    changed_by_name: str | None
     known: bool
     live_token_count: int
     """0 while the actor is suspended."""
@@ -391,9 +395,20 @@ class OffboardingResult(Record):
     groups: tuple[str, ...]
 
 
+class OffboardingSuspension(Record):
+    """Who suspended the actor, and the tokens that were revoked since then: its own, and those it created for others."""
+
+    at: datetime
+    actor_urn: str
+    actor_name: str | None
+    tokens: OffboardedTokens
+    minted_tokens: OffboardedTokens
+
+
 class OffboardingReport(Record):
-    """What an actor had before its offboarding. `receipt` says what was done; it is None after a dry run. `tokens`,
-    `minted_tokens` (issued by the actor for others) and `service_accounts` (created by it) have at most 100 entries.
+    """What an actor had before its offboarding. `receipt` says what was done; it is None after a dry run. `suspension`
+    is None if the actor was active. `tokens`, `minted_tokens` (issued by the actor for others), both the last used first,
+    and `service_accounts` (created by it) have at most 100 entries.
     """
 
     dry_run: bool
@@ -409,11 +424,12 @@ class OffboardingReport(Record):
     service_accounts: tuple[ServiceAccountInfo, ...]
     groups: tuple[str, ...]
     policies: tuple[PolicyInfo, ...]
+    suspension: OffboardingSuspension | None
     receipt: OffboardingResult | None
 
 
 class ActorSummary(Record):
-    """An actor in a list. `groups` has at most 100 entries; `token_count` counts tokens that are not revoked."""
+    """An actor in a list. `groups` has at most 100 entries; `live_token_count` counts at most 1,000."""
 
     urn: str
     username: str
@@ -422,7 +438,8 @@ class ActorSummary(Record):
     status: str
     changed_at: datetime | None
     changed_by: str | None
-    token_count: int
+    changed_by_name: str | None
+    live_token_count: int
     groups: tuple[str, ...]
 
 

@@ -20,6 +20,7 @@ from watchword.domain.scopes import NO_SCOPES, common, covering, is_scope
 from watchword.domain.token_limits import UNLIMITED, Limits
 
 MAX_GROUPS_SHOWN = 100
+MAX_LIVE_COUNTED = 1_000  # tokens of each actor in a list
 USER_PREFIX = "urn:li:corpuser:"
 
 
@@ -79,11 +80,15 @@ class ActorState:
     changed_by: str | None = None
     email: str | None = None
 
+    @property
+    def is_suspended(self) -> bool:
+        return self.status is ActorStatus.SUSPENDED
+
 
 @dataclass(frozen=True, slots=True)
 class KnownActor:
     state: ActorState
-    tokens: int  # not revoked
+    live_tokens: int  # 0 if it is suspended; at most MAX_LIVE_COUNTED
     groups: tuple[str, ...] = ()  # at most MAX_GROUPS_SHOWN
 
 

@@ -355,8 +355,8 @@ class SessionStore(Protocol):
     async def touch_session(self, session_id: str, at: int) -> None:
         """Note that the session is in use."""
 
-    async def sessions_of(self, actor: str, seen_after: int, start: int, count: int) -> SessionPage:
-        """The live sessions of an actor that were used after this time, the last used first."""
+    async def sessions(self, actor: str | None, seen_after: int, start: int, count: int) -> SessionPage:
+        """The live sessions of an actor, or of all, that were used after this time, the last used first."""
 
     async def end_session(self, precondition: WritePrecondition, session_id: str, actor: str | None = None) -> None:
         """SESSION_NOT_FOUND if there is none, or it is not the actor's."""

@@ -221,25 +221,34 @@ class Authenticator:
         return self._not_local(request) is None
 
     def _not_local(self, request: Request) -> str | None:
-        """Why a request is not local; None: it is. The query to the kernel comes last."""
-        if not self._local_mode:
-            return "local mode is off"
-        if not is_loopback(request.peer):
-            return "the connection does not come from loopback"
-        if not request.is_direct:
-            return "it is not an HTTP/1.1 request in origin form, so a proxy may have sent it"
-        forwarded = next(filter(is_forwarded, request.headers), None)
-        if forwarded is not None:
-            return f"the header {forwarded[:MAX_HEADER_NAME]} shows a proxy"
-        if request.is_repeated("host") or not is_loopback_host(request.header("host")):
-            return "Host is not a loopback name"
-        if not is_own_origin(request):
-            return "Origin is another site"
-        if "sec-fetch-site" in request.headers and (
-            request.is_repeated("sec-fetch-site") or request.header("sec-fetch-site") not in _OWN_SITES
-        ):
-            return "Sec-Fetch-Site shows a page of another site"
-        return _other_user(request.scope.client, request.scope.server)
+        """Why a request is not local; None: it is."""
+        return _not_of_own_user(request) if self._local_mode else "local mode is off"
+
+    def is_of_own_user(self, request: Request) -> bool:
+        """The same, whether local mode is on or off: it may learn where the data folder is, and nothing else."""
+        return _not_of_own_user(request) is None
+
+
+def _not_of_own_user(request: Request) -> str | None:
+    """Why a request does not come directly from a process of the server's own user; None: it does. The query to the
+    kernel comes last.
+    """
+    if not is_loopback(request.peer):
+        return "the connection does not come from loopback"
+    if not request.is_direct:
+        return "it is not an HTTP/1.1 request in origin form, so a proxy may have sent it"
+    forwarded = next(filter(is_forwarded, request.headers), None)
+    if forwarded is not None:
+        return f"the header {forwarded[:MAX_HEADER_NAME]} shows a proxy"
+    if request.is_repeated("host") or not is_loopback_host(request.header("host")):
+        return "Host is not a loopback name"
+    if not is_own_origin(request):
+        return "Origin is another site"
+    if "sec-fetch-site" in request.headers and (
+        request.is_repeated("sec-fetch-site") or request.header("sec-fetch-site") not in _OWN_SITES
+    ):
+        return "Sec-Fetch-Site shows a page of another site"
+    return _other_user(request.scope.client, request.scope.server)
 
 
 def _claimed_actor(request: Request, headers: list[str]) -> str:

@@ -115,15 +115,15 @@ class SessionEndpoint:
 
     async def show(self, request: Request) -> Response:
         secure = self._console.check(request)
-        local = self._authenticator.is_local(request)
+        own_user = self._authenticator.is_of_own_user(request)
         content: dict[str, Any] = {
             "signedIn": False,
             "actorUrn": None,
             "tokenId": None,
             "expiresAt": None,
             "method": None,
-            "localMode": local,
-            "dataDir": str(self._data_dir.resolve()) if local else None,
+            "localMode": own_user and self._authenticator.is_local(request),
+            "dataDir": str(self._data_dir.resolve()) if own_user else None,
             "provider": None if self._provider is None else urlsplit(self._provider.issuer).hostname,
             "version": __version__,
         }

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 
 from watchword.domain.accounts import ServiceAccount
 from watchword.domain.actors import ActorHoldings, ActorState, ActorStatus, Caller, Grant
-from watchword.domain.bulk_revocation import Receipt, Selection
+from watchword.domain.bulk_revocation import MOST, Receipt, Selection
+from watchword.domain.bulk_revocation import receipt as receipt_of
 from watchword.domain.errors import invalid
-from watchword.domain.filters import Condition, Field, Filter, Search
+from watchword.domain.filters import Condition, Field, Filter, Search, Sort, SortField
 from watchword.domain.policies import Policy, Privilege
 from watchword.domain.ports import Page, Store
 from watchword.domain.tokens import TokenStatus
@@ -21,8 +22,23 @@ from watchword.service.tokens import Tokens
 
 _ACTIVE = Filter(Field.STATUS, Condition.EQUAL, (TokenStatus.ACTIVE.value,))
 _REVOKED = Filter(Field.STATUS, Condition.EQUAL, (TokenStatus.REVOKED.value,))
+_LAST_USED_FIRST = Sort(SortField.LAST_USED_AT)
 MAX_SHOWN = 100  # tokens and service accounts listed in a plan
 MAX_IDS = 1_000  # revoked token ids listed in a receipt; the digest covers all of them
+
+
+@dataclass(frozen=True, slots=True)
+class RevokedTokens:
+    receipt: Receipt
+    ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SinceSuspension:
+    """What was revoked since the actor was suspended, by whatever call, so that an offboarding can be resumed."""
+
+    tokens: RevokedTokens
+    minted: RevokedTokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +50,7 @@ class OffboardingPlan:
     accounts: tuple[ServiceAccount, ...]  # accounts that the actor created and that still exist
     groups: tuple[str, ...]
     policies: tuple[Policy, ...]  # policies that name the actor
-
-
-@dataclass(frozen=True, slots=True)
-class RevokedTokens:
-    receipt: Receipt
-    ids: tuple[str, ...]
+    since: SinceSuspension | None  # None: it is not suspended
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,15 +81,16 @@ class Offboarding:
         self._policies.check_suspendable(urn)
         if urn == grant.caller.actor:
             raise invalid("urn", "urn must not be the caller's own: later steps would be denied.")
-        search = self._store.search
+        state = await self._store.actor_state(urn)
         return OffboardingPlan(
-            state=await self._store.actor_state(urn),
+            state=state,
             holdings=await self._store.actor_holdings(urn),
-            tokens=await search(Search(filters=(*_of_actor(urn), _ACTIVE), count=MAX_SHOWN), seconds),
-            minted=await search(Search(filters=(*_created_for_others(urn), _ACTIVE), count=MAX_SHOWN), seconds),
+            tokens=await self._live(_of_actor(urn), seconds),
+            minted=await self._live(_created_for_others(urn), seconds),
             accounts=await self._store.accounts_of(urn, MAX_SHOWN),
             groups=(await self._store.actor_snapshot(urn)).groups,
             policies=tuple(policy for policy in (await self._store.policies()).policies if urn in policy.users),
+            since=await self._since_suspension(state, seconds),
         )
 
     async def offboard(
@@ -96,6 +108,28 @@ class Offboarding:
         minted = await self._revoke(grant.caller, _created_for_others(urn), seconds) if revoke_minted else None
         groups = await self._authority.write(grant, lambda grant: self._store.leave_groups(grant.precondition, urn))
         return OffboardingReceipt(tokens.receipt.revoked_at, tokens, minted, sessions, groups)
+
+    async def _live(self, filters: tuple[Filter, ...], seconds: float) -> Page:
+        search = Search(filters=(*filters, _ACTIVE), count=MAX_SHOWN, sort=_LAST_USED_FIRST)
+        return await self._store.search(search, seconds)
+
+    async def _since_suspension(self, state: ActorState, seconds: float) -> SinceSuspension | None:
+        if not state.is_suspended or state.changed_at is None:
+            return None
+        return SinceSuspension(
+            await self._revoked_since(_of_actor(state.urn), state.changed_at, seconds),
+            await self._revoked_since(_created_for_others(state.urn), state.changed_at, seconds),
+        )
+
+    async def _revoked_since(self, filters: tuple[Filter, ...], at: int, seconds: float) -> RevokedTokens:
+        since = Filter(Field.REVOKED_AT, Condition.GREATER_THAN_OR_EQUAL_TO, (at,))
+        fields = frozenset({"id", "revoked_at"})
+        found = await self._store.search(
+            Search(filters=(*filters, _REVOKED, since), count=MOST, record_fields=fields), seconds
+        )
+        ids = sorted(record.id for record in found.rows)
+        last = max((record.revoked_at or at for record in found.rows), default=at)
+        return RevokedTokens(receipt_of(ids, last), tuple(ids[:MAX_IDS]))
 
     async def _revoke(self, caller: Caller, filters: tuple[Filter, ...], seconds: float) -> RevokedTokens:
         grant = await self._tokens.authorize(caller)

@@ -172,16 +172,16 @@ class Sessions:
                 raise
         return found.session
 
-    async def authorize(self, caller: Caller, actor: str) -> Grant:
-        """For the sessions of this actor. A limited or derived token has no access to those of its own actor, which
+    async def authorize(self, caller: Caller, actor: str | None) -> Grant:
+        """For the sessions of this actor; None: of all. A limited or derived token has no access to those of its own actor, which
         have all rights of the actor.
         """
         if actor == caller.actor and not caller.is_bounded:
             return await self._authority.authorize(caller)
         return await self._authority.authorize(caller, Privilege.MANAGE_POLICIES)
 
-    async def list(self, grant: Grant, actor: str, start: int, count: int) -> SessionPage:
-        return await self._store.sessions_of(actor, self._clock() - self._limits.idle, start, count)
+    async def list(self, grant: Grant, actor: str | None, start: int, count: int) -> SessionPage:
+        return await self._store.sessions(actor, self._clock() - self._limits.idle, start, count)
 
     async def end(self, caller: Caller, session_id: str) -> None:
         """One's own, or with Manage Policies anyone's."""

@@ -68,8 +68,15 @@ def test_offboarding_shows_a_preview_and_a_receipt(server: Server, run: Run, don
     assert member["urn"] == ADMIN
     assert json.loads(done("account", "show", left["account"], "--json"))["status"] == "ACTIVE"
 
+    since = json.loads(done("actor", "offboard", actor, "--dry-run", "--json"))["suspension"]
+    assert (since["actorUrn"], since["tokens"]["count"], since["mintedTokens"]["count"]) == (ADMIN, 2, 0)
+    assert since["tokens"]["digest"] == receipt["tokens"]["digest"], "the same tokens, whoever asks and when"
+    assert ",".join(sorted(since["tokens"]["ids"])) == left["owns"]
+
     again = done("actor", "offboard", actor, "--yes", "--revoke-minted").splitlines()
     assert again[0] == f"{actor} is SUSPENDED."
+    assert again[1].startswith("  Suspended at ")
+    assert again[1].endswith(f"Z by {ADMIN}; 2 tokens revoked since.")
     assert any(line.startswith("  Revoked 0 tokens. Receipt: ") for line in again)
     assert any(line.startswith("  Revoked 1 token created for others. Receipt: ") for line in again)
     assert not accepted(server, left["minted"])

@@ -20,7 +20,7 @@ from watchword.domain.sign_in import Membership
 from watchword.http.graphql.context import Info, Json, page_of, query_of, record_json
 from watchword.http.graphql.directory_resolvers import user_json
 from watchword.http.graphql.policy_resolvers import policy_json, users_of
-from watchword.service.offboarding import OffboardingPlan, OffboardingReceipt, RevokedTokens
+from watchword.service.offboarding import OffboardingPlan, OffboardingReceipt, RevokedTokens, SinceSuspension
 
 PRIVILEGE_FIELDS = {
     "generatePersonalAccessTokens": Privilege.GENERATE_PERSONAL_ACCESS_TOKENS,
@@ -73,7 +73,7 @@ async def get_actor(_: Any, info: Info, urn: str) -> Json:
     }
     membership = await info.context.services.core.sessions.membership(grant, urn)
     return (
-        _state_json(state, await info.context.names([urn]))
+        _state_json(state, await info.context.names(filter(None, [urn, state.changed_by])))
         | {"known": holdings.known}
         | counts
         | _membership_json(membership)
@@ -87,7 +87,7 @@ async def list_actors(_: Any, info: Info, input: Json | None = None) -> Json:
         search = parse_actor_search(input or {})
         page = await policies.actors(grant, search, context.time_left())
         context.show(len(page.actors))
-    names = await context.names(actor.state.urn for actor in page.actors)
+    names = await context.names(urn for actor in page.actors for urn in (actor.state.urn, actor.state.changed_by) if urn)
     return {
         "count": search.count,
         "actors": [_actor_json(actor, names) for actor in page.actors],
@@ -157,7 +157,8 @@ async def offboard_actor(_: Any, info: Info, input: Json) -> Json:
             receipt = await offboarding.offboard(
                 grant, plan, revoke_minted=bool(input.get("revokeMinted")), seconds=context.time_left()
             )
-    names = await context.names([plan.state.urn, *(account.created_by for account in plan.accounts)])
+    creators = (account.created_by for account in plan.accounts)
+    names = await context.names(filter(None, [plan.state.urn, plan.state.changed_by, *creators]))
     shown = await context.users(users_of(plan.policies))
     return _offboarding_json(plan, receipt, names) | {
         "policies": [policy_json(policy, shown) for policy in plan.policies],
@@ -186,8 +187,13 @@ async def list_event_actions(_: Any, __: Info) -> list[Json]:
 
 
 def _state_json(state: ActorState, names: Mapping[str, str]) -> Json:
-    name = names.get(state.urn)
-    return record_json(state, "urn changed_at changed_by email", status=state.status.value, displayName=name)
+    return record_json(
+        state,
+        "urn changed_at changed_by email",
+        status=state.status.value,
+        displayName=names.get(state.urn),
+        changedByName=names.get(state.changed_by or ""),
+    )
 
 
 def _membership_json(membership: Membership) -> Json:
@@ -202,7 +208,7 @@ def _membership_json(membership: Membership) -> Json:
 
 
 def _actor_json(actor: KnownActor, names: Mapping[str, str]) -> Json:
-    more = {"username": name_of(actor.state.urn), "tokenCount": actor.tokens, "groups": list(actor.groups)}
+    more = {"username": name_of(actor.state.urn), "liveTokenCount": actor.live_tokens, "groups": list(actor.groups)}
     return _state_json(actor.state, names) | more
 
 
@@ -236,7 +242,18 @@ def _offboarding_json(plan: OffboardingPlan, receipt: OffboardingReceipt | None,
         "sessionCount": plan.holdings.sessions,
         "serviceAccounts": [_account_json(account, names) for account in plan.accounts],
         "groups": list(plan.groups),
+        "suspension": None if plan.since is None else _suspension_json(plan.state, plan.since, names),
         "receipt": None if receipt is None else _receipt_json(receipt),
+    }
+
+
+def _suspension_json(state: ActorState, since: SinceSuspension, names: Mapping[str, str]) -> Json:
+    return {
+        "at": state.changed_at,
+        "actorUrn": state.changed_by,
+        "actorName": names.get(state.changed_by or ""),
+        "tokens": _revoked_json(since.tokens),
+        "mintedTokens": _revoked_json(since.minted),
     }
 
 

@@ -14,17 +14,21 @@ MAX_ID = 100
 async def list_sessions(_: Any, info: Info, input: Json | None = None) -> Json:
     context, sessions, asked = info.context, info.context.services.core.sessions, input or {}
     async with context.searching:
-        actor = asked.get("actorUrn") or context.caller.actor
+        actor = None if asked.get("all") else asked.get("actorUrn") or context.caller.actor
         grant = await sessions.authorize(context.caller, actor)
+        if actor is None and asked.get("actorUrn"):
+            raise invalid("all", "all must not be given together with actorUrn.")
         page = page_of(asked)
-        found = await sessions.list(grant, check_actor(actor, "actorUrn"), **page)
+        found = await sessions.list(grant, actor and check_actor(actor, "actorUrn"), **page)
         context.show(len(found.sessions))
+    names = await context.names(session.actor for session in found.sessions)
     own = context.caller.session_id
     rows = [
         record_json(
             session,
             "id token_id created_at seen_at ends_at peer",
             actorUrn=session.actor,
+            actorName=names.get(session.actor),
             method=session.method.name,
             current=session.id == own,
         )

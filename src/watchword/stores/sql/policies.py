@@ -11,6 +11,7 @@ import orjson
 from watchword.domain.accounts import AccountGain, gains
 from watchword.domain.actors import (
     MAX_GROUPS_SHOWN,
+    MAX_LIVE_COUNTED,
     ActorHoldings,
     ActorPage,
     ActorSearch,
@@ -398,11 +399,17 @@ def known_actors_sql(search: ActorSearch, dialect: Dialect) -> tuple[str, tuple[
     groups = dialect.json_array(
         "group_urn", "group_members WHERE actor_urn = known.urn ORDER BY group_urn LIMIT $4::bigint"
     )
+    # Two ranges of the index tokens_actor: expired tokens are not read.
+    live = " + ".join(
+        f"""(SELECT count(*) FROM (SELECT 1 FROM tokens WHERE actor_urn = known.urn AND revoked_at IS NULL
+            AND {end} LIMIT $5::bigint) AS counted)"""
+        for end in ("expires_at IS NULL", "expires_at > (SELECT now_ms())")
+    )
     sql = f"""
     SELECT known.urn, coalesce(actors.status, 'ACTIVE'), actors.changed_at, actors.changed_by, actors.email,
-        coalesce((SELECT sum(total) FROM token_totals WHERE kind = 'actor' AND urn = known.urn), 0), {groups}
+        CASE WHEN actors.status = 'SUSPENDED' THEN 0 ELSE {live} END, {groups}
     FROM ({known}) AS known LEFT JOIN actors ON actors.urn = known.urn ORDER BY known.urn"""
-    return sql, (search.least, search.bound, search.count + 1, MAX_GROUPS_SHOWN)
+    return sql, (search.least, search.bound, search.count + 1, MAX_GROUPS_SHOWN, MAX_LIVE_COUNTED)
 
 
 async def account_gains(tx: Transaction) -> tuple[AccountGain, ...]:
@@ -458,7 +465,7 @@ def _actor_state(row: rows.Row) -> ActorState:
 
 def _known_actor(row: rows.Row) -> KnownActor:
     *state, tokens, groups = row
-    return KnownActor(_actor_state(state), int(tokens), tuple(orjson.loads(groups)))
+    return KnownActor(_actor_state(state), min(tokens, MAX_LIVE_COUNTED), tuple(orjson.loads(groups)))
 
 
 async def _all(tx: Transaction) -> tuple[Policy, ...]:

@@ -38,7 +38,7 @@ DELETE FROM sessions WHERE id IN (
 _EARLIER = """
 SELECT at FROM events WHERE target = $1 AND at > $2 AND action || '' = 'session.started'
 ORDER BY at DESC LIMIT 1 OFFSET $3"""
-_OF_ACTOR = "FROM sessions WHERE actor_urn = $1 AND ends_at > $2 AND seen_at > $3"
+_LIVE = "FROM sessions WHERE ends_at > $1 AND seen_at > $2"
 
 _IDENTITY = "issuer, subject, actor_urn, linked_at, signed_in_at"
 _PUT_IDENTITY = f"""
@@ -82,11 +82,15 @@ class SqlSessions(SqlPart):
         await tx.execute("UPDATE sessions SET seen_at = $2 WHERE id = $1 AND seen_at < $2", session_id, at)
 
     @snapshot
-    async def sessions_of(self, tx: Transaction, actor: str, seen_after: int, start: int, count: int) -> SessionPage:
-        of = (actor, await tx.now(), seen_after)
-        total = await tx.fetchval(f"SELECT count(*) {_OF_ACTOR}", *of)
-        page = f"SELECT {rows.SESSION} {_OF_ACTOR} ORDER BY seen_at DESC, id LIMIT $4 OFFSET $5"
-        return SessionPage(total, tuple(Session(*row) for row in await tx.fetch(page, *of, count, start)))
+    async def sessions(
+        self, tx: Transaction, actor: str | None, seen_after: int, start: int, count: int
+    ) -> SessionPage:
+        live = _LIVE if actor is None else f"{_LIVE} AND actor_urn = $3"
+        of = [await tx.now(), seen_after, *([] if actor is None else [actor])]
+        total = await tx.fetchval(f"SELECT count(*) {live}", *of)
+        order = f"ORDER BY seen_at DESC, id LIMIT ${len(of) + 1} OFFSET ${len(of) + 2}"
+        page = await tx.fetch(f"SELECT {rows.SESSION} {live} {order}", *of, count, start)
+        return SessionPage(total, tuple(Session(*row) for row in page))
 
     @transaction
     async def end_session(
