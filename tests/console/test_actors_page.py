@@ -22,7 +22,7 @@ def test_suspended_actor_loses_session_and_tokens_until_resumed(console: Console
     page.get_by_role("link", name=mallory.name).click()
     page.get_by_role("button", name=f"Suspend {mallory.name}…").click()
     sure = page.get_by_role("dialog", name=f"Suspend {mallory.name}?")
-    expect(sure).to_contain_text("1 token not revoked")
+    expect(sure).to_contain_text("1 live token and 1 session")
     sure.get_by_role("button", name=f"Suspend {mallory.name}").click()
     expect(page.get_by_role("row", name=re.compile(mallory.name))).to_contain_text("suspended")
     assert console.server.verify(mallory.token).status_code == 401
@@ -100,3 +100,45 @@ def test_actors_are_paged_by_name(console: Console, window: Windows) -> None:
     expect(names).to_have_text([f"{word}-{number:02}" for number in range(20, 25)])
     page.go_back()
     expect(names).to_have_count(20)
+
+
+def test_deleting_a_group_names_the_policies_that_grant_to_it(console: Console, window: Windows) -> None:
+    word = console.person("team").name
+    group = console.ask(f'mutation {{ createGroup(input: {{id: "{word}", name: "{word}"}}) }}')["createGroup"]
+    users = [f"urn:li:corpuser:{word}-{number}" for number in range(10)]
+    add = "mutation ($input: GroupMembersInput!) { addGroupMembers(input: $input) }"
+    console.ask(add, {"input": {"groupUrn": group, "userUrns": users}})
+    page = window(console.root).open(f"/console/actors/{group}?show=groups")
+    page.get_by_role("button", name=f"Delete {word}…").click()
+    sure = page.get_by_role("dialog", name=f"Delete {word}?")
+    expect(sure).to_contain_text("No active policy names it")
+    expect(sure.get_by_role("button", name=f"Delete {word}")).to_be_enabled()
+    page.keyboard.press("Escape")
+    policy = {"type": "PLATFORM", "name": f"What {word} may", "state": "ACTIVE", "privileges": [GENERATE]}
+    create = "mutation ($i: PolicyUpdateInput!) { createPolicy(input: $i) }"
+    console.ask(create, {"i": policy | {"actors": {"groups": [group]}}})
+    page.get_by_role("button", name=f"Delete {word}…").click()
+    expect(sure).to_contain_text(f"What {word} may")
+    expect(sure.get_by_role("button", name=f"Delete {word}")).to_be_disabled()
+    expect(sure.get_by_label("Type 10 to confirm")).to_be_visible()
+
+
+def test_administrator_sees_and_ends_the_sessions_of_others(console: Console, window: Windows) -> None:
+    alice, boss = console.person("alice", GENERATE), console.person("boss", "MANAGE_POLICIES")
+    theirs = window(alice)
+    theirs.watch.allow("status of 401")
+    page = theirs.open("/console/sessions")
+    expect(page.get_by_role("row").filter(has_text="this browser")).to_have_count(1)
+    expect(page.get_by_role("link", name="Everyone's")).to_have_count(0)
+    admin = window(boss).open("/console/sessions")
+    admin.get_by_role("link", name="Everyone's").click()
+    row = admin.get_by_role("row").filter(has_text=alice.name)
+    expect(row).to_have_count(1)
+    admin.get_by_label("Of one actor").fill(alice.name)
+    admin.get_by_label("Of one actor").press("Enter")
+    expect(admin).to_have_url(re.compile("actor="))
+    admin.get_by_role("button", name=f"End… the session of {alice.name}").click()
+    admin.get_by_role("button", name="End session").click()
+    expect(admin.get_by_text(f"Ended the session of {alice.name}")).to_be_visible()
+    page.reload()
+    expect(page.get_by_role("heading", name="Sign in")).to_be_visible()

@@ -1,6 +1,7 @@
 """Sign in, sign out, and the end of a session."""
 
 import re
+import shlex
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
@@ -8,7 +9,7 @@ from playwright.sync_api import Browser, Page, expect
 from tests.console.conftest import Windows
 from tests.support.browser import Window
 from tests.support.console import Console
-from tests.support.server import GENERATE, Server
+from tests.support.server import GENERATE, Server, watchword
 
 
 def enter_token(page: Page, token: str) -> None:
@@ -109,6 +110,17 @@ def test_sign_in_changes_the_actor_of_every_page_of_the_browser(console: Console
     enter_token(page, bob.token)
     expect(other.get_by_text(bob.name, exact=True)).to_be_visible()
     expect(other.get_by_text(alice.name, exact=True)).to_have_count(0)
+
+
+def test_newcomer_sees_where_a_first_token_comes_from(console: Console, window: Windows) -> None:
+    page = window().open("/")
+    page.get_by_text("No token yet?").click()
+    command = page.locator(".code code").inner_text()
+    assert str(console.server.data_dir) in command
+    made = watchword(*shlex.split(command)[1:])
+    assert made.returncode == 0, made.stderr
+    enter_token(page, made.stdout.strip())
+    expect(page.get_by_role("heading", name="My tokens")).to_be_visible()
 
 
 class TestLocalMode:

@@ -9,8 +9,8 @@
 /**
  * @typedef {{signedIn: boolean, actorUrn?: string | null, tokenId?: string | null, expiresAt?: number | null,
  *   method?: string | null, provider?: string | null, localMode: boolean, dataDir?: string | null, version?: string, reason?: string,
- *   message?: string}} Session `message`: why it ended; `provider`: the host of the identity provider; `dataDir`: only in
- *   local mode
+ *   message?: string}} Session `message`: why it ended; `provider`: the host of the identity provider; `dataDir`: only for
+ *   a browser that runs on the server's machine as its user
  */
 
 export class ApiError extends Error {

@@ -145,7 +145,7 @@ export function inTerminal(command, me) {
 }
 
 /**
- * A command for the server's own machine. Only in local mode does the page know the data folder.
+ * A command for the server's own machine. A browser that runs there as its user knows the data folder.
  * @param {string} command @param {{dataDir?: string | null}} where
  */
 export const onServer = (command, { dataDir }) => (dataDir

@@ -8,6 +8,7 @@ import { MINUTE, keepTimes } from "./format.js";
 import { errorLine, loading, refreshLists, say } from "./components.js";
 import { focusPage } from "./focus.js";
 import { find, go, onAgain, reload, route, start } from "./router.js";
+import { forgetDrafts, keepDraftsOf } from "./drafts.js";
 import { listenToKeys, mayView, showRail, showTips, toSignIn, viewOf, whoAmI } from "./shell.js";
 
 route("tokens", "/", () => import("./pages/tokens.js"));
@@ -17,6 +18,7 @@ route("all-tokens", "/console/all-tokens/:id?", () => import("./pages/all_tokens
 route("accounts", "/console/accounts/:urn?", () => import("./pages/accounts.js"));
 route("policies", "/console/policies/:urn?", () => import("./pages/policies.js"));
 route("actors", "/console/actors/:urn?", () => import("./pages/actors.js"));
+route("offboard", "/console/actors/:urn/offboard", () => import("./pages/offboarding.js"));
 route("plan", "/console/operations/plan", () => import("./pages/truncation_plan.js"));
 route("operations", "/console/operations/:id?", () => import("./pages/operations.js"));
 route("retention", "/console/retention/:series?", () => import("./pages/retention.js"));
@@ -87,6 +89,7 @@ async function show(found, at, params) {
     const now = current ? await whoAmI(current) : me;
     if (!now || mine !== turn) return;
     me = now;
+    keepDraftsOf(me.urn);
     showRail(rail, me, found && viewOf(found.name));
     main.replaceChildren(root);
     if (!found) {
@@ -159,6 +162,7 @@ onSignedOut((error) => {
 // Another user may be signed in now: reload, so that this page neither shows nor does anything for the wrong one.
 onOtherSession((now) => {
   if (me && me.urn === now.actorUrn && me.tokenId === now.tokenId) return;
+  if (!now.actorUrn) forgetDrafts();
   me = null;
   closeDialogs();
   void reload();

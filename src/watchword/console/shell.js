@@ -6,6 +6,7 @@ import { element, html, render } from "./html.js";
 import { graphql, session } from "./api.js";
 import { actorName, exact } from "./format.js";
 import { ask, errorLine } from "./components.js";
+import { forgetDrafts } from "./drafts.js";
 import { icon } from "./icons.js";
 import { go } from "./router.js";
 
@@ -52,7 +53,7 @@ export async function whoAmI(current) {
 const MARK = new URL("mark.svg", import.meta.url).pathname;
 
 /** @type {Record<string, string>} */
-const WITHIN = { "new-token": "tokens", plan: "operations", import: "all-tokens" };
+const WITHIN = { "new-token": "tokens", plan: "operations", offboard: "actors", import: "all-tokens" };
 
 /** @param {string} name of a route @returns {string} the view of the rail that it belongs to */
 export const viewOf = (name) => WITHIN[name] ?? name;
@@ -101,6 +102,7 @@ async function signOut() {
   let elsewhere = null;
   const leave = async () => {
     elsewhere = await session.signOut();
+    forgetDrafts();
   };
   try {
     await leave();

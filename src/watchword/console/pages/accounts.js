@@ -3,31 +3,36 @@
 import { html, render } from "../html.js";
 import { graphql } from "../api.js";
 import { counted, idToPath, inTerminal, nameOf, number, pathToId, short, time } from "../format.js";
+import { lastUsed, typedFrom } from "../damage.js";
 import { ask, empty, errorLine, field, loadList, notice, pageOf, pager, panel, table, warning } from "../components.js";
 import { go, goQuery, setHooks, withQuery } from "../router.js";
 import { showToken } from "../token_panel.js";
 import { actorStatus } from "./actors.js";
-import { tokenStatus } from "./all_tokens.js";
+import { ROW, statusOf } from "../token_display.js";
 import { backTo, openPanel } from "./forms.js";
 import { actorLink, actorPath, urnCode } from "./actor_names.js";
 
 /**
  * @typedef {{urn: string, displayName: string, description: string | null, createdBy: string, createdByName: string | null, createdAt: number, status: string}} Account
- * @typedef {import("./all_tokens.js").Token} Token
+ * @typedef {import("../token_display.js").Token} Token
  */
 
 const ACCOUNT = `urn displayName description createdBy createdByName createdAt status`;
 const LIST = `query Accounts($input: ListServiceAccountsInput) { listServiceAccounts(input: $input) { start count total
   serviceAccounts { ${ACCOUNT} } } }`;
 const ONE = `query Account($urn: String!, $tokens: ListAccessTokensInput) { getServiceAccount(urn: $urn) { ${ACCOUNT} }
-  listAccessTokens(input: $tokens) { total tokens { id name status expiresAt lastUsedAt lastNetwork } } }`;
+  listAccessTokens(input: $tokens) { total tokens { ${ROW} lastNetwork } } }`;
 const CREATE = `mutation Create($input: CreateServiceAccountInput!) { createServiceAccount(input: $input) { urn displayName } }`;
 const DELETE = `mutation Delete($urn: String!) { deleteServiceAccount(urn: $urn) }`;
 const PLAN = `mutation Plan($filters: [FacetFilterInput!]) { revokeAccessTokens(input: {filters: $filters, dryRun: true}) { count } }`;
-const LAST = `query Last($input: ListAccessTokensInput) { listAccessTokens(input: $input) { tokens { name lastUsedAt } } }`;
+const LAST = `query Last($input: ListAccessTokensInput) { listAccessTokens(input: $input) { tokens { name lastUsedAt lastNetwork } } }`;
+const NAMED = 5;
 
 /** @param {string} urn */
 const accountPath = (urn) => `/console/accounts/${encodeURIComponent(urn)}`;
+/** Tokens of the account that are neither revoked nor expired. @param {string} urn */
+const liveOf = (urn) => [{ field: "actorUrn", value: urn }, { field: "status", value: "ACTIVE" }];
+const LAST_USED_FIRST = { field: "lastUsedAt", order: "DESCENDING" };
 /** @param {string} urn */
 const newTokenPath = (urn) => `/console/tokens/new?for=${encodeURIComponent(urn)}`;
 
@@ -88,7 +93,7 @@ export async function page(context) {
       return;
     }
     try {
-      const tokens = { count: 50, filters: [{ field: "actorUrn", value: urn }] };
+      const tokens = { count: 50, filters: liveOf(urn), sort: LAST_USED_FIRST };
       const found = await graphql(ONE, { urn, tokens }, { signal: at.signal });
       openPanel(root, panelFor(found.getServiceAccount, found.listAccessTokens));
     } catch (error) {
@@ -112,12 +117,12 @@ export async function page(context) {
         <dt>Created</dt><dd>${time(account.createdAt)} by ${actorLink(account.createdBy, me, account.createdByName)}</dd>
         ${me.privileges.managePolicies ? html`<dt>Privileges</dt><dd><a href="${actorPath(account.urn)}">What it may do</a></dd>` : null}
         ${me.privileges.viewAuditLog ? html`<dt>Activity</dt><dd><a href="/console/activity?actor=${encodeURIComponent(account.urn)}">What it did</a></dd>` : null}</dl>
-      <h3>${counted(found.total, "token")} not revoked</h3>
+      <h3>${counted(found.total, account.status === "SUSPENDED" ? "suspended token" : "live token")}</h3>
       ${found.tokens.length ? html`<ul class="members">${found.tokens.map((token) => html`<li><span><a href="${inQuery(token.id)}">${token.name}</a>
           <span class="quiet small block">last used ${time(token.lastUsedAt)}${token.lastNetwork ? ` from ${token.lastNetwork}` : ""}
-          · expires ${time(token.expiresAt)}</span></span>${tokenStatus(token)}</li>`)}</ul>${found.total > found.tokens.length
+          · expires ${time(token.expiresAt)}</span></span>${statusOf(token)}</li>`)}</ul>${found.total > found.tokens.length
         ? html`<p class="quiet small">And ${number(found.total - found.tokens.length)} more.</p>` : null}`
-        : html`<p class="quiet">No tokens: nothing can act as this account.</p>`}
+        : html`<p class="quiet">No live token: nothing can act as this account.</p>`}
       <p class="actions"><a class="button" href="${newTokenPath(account.urn)}">New token for ${account.displayName}</a>
         <button type="button" class="danger" @click=${() => remove(account)}>Delete ${account.displayName}…</button></p>`,
   });
@@ -126,7 +131,7 @@ export async function page(context) {
     /** @type {{urn: string, displayName: string} | null} */
     let made = null;
     const sure = await ask({
-      title: "New service account", action: "Create account",
+      title: "New service account", action: "Create account", draft: "account",
       content: html`${field({ id: "account-name", label: "Name", hint: "The program that uses it.", control: html`<input id="account-name"
           name="displayName" required maxlength="200" autocomplete="off" aria-describedby="account-name-hint">` })}
         ${field({ id: "account-id", label: "Id", optional: true, hint: "The end of its urn: lower-case letters, digits, hyphens. Generated if empty. It never changes.",
@@ -149,22 +154,24 @@ export async function page(context) {
   /** @param {Account} account */
   async function remove(account) {
     const { signal } = at;
-    const filters = [{ field: "actorUrn", value: account.urn }];
-    /** @type {unknown} */
-    let effects;
+    /** @type {{count: number, tokens: Token[]}} */
+    let live;
     try {
-      const [plan, last] = await Promise.all([graphql(PLAN, { filters }),
-        graphql(LAST, { input: { count: 1, filters: [...filters, { field: "lastUsedAt", condition: "EXISTS" }], sort: { field: "lastUsedAt", order: "DESCENDING" } } })]);
-      const [used] = last.listAccessTokens.tokens;
-      effects = html`<p>${counted(plan.revokeAccessTokens.count, "live token")} ${plan.revokeAccessTokens.count === 1 ? "is" : "are"} revoked at the same time.
-        ${used ? html`Last used: <strong>${used.name}</strong>, ${time(used.lastUsedAt)}.` : "None was ever used."}</p>`;
+      const [plan, last] = await Promise.all([
+        graphql(PLAN, { filters: [{ field: "actorUrn", value: account.urn }] }, { signal }),
+        graphql(LAST, { input: { count: NAMED, filters: liveOf(account.urn), sort: LAST_USED_FIRST } }, { signal })]);
+      live = { count: plan.revokeAccessTokens.count, tokens: last.listAccessTokens.tokens };
     } catch (error) {
-      effects = errorLine(error);
+      // Without knowing what stops working, nothing is deleted.
+      if (!signal.aborted) render(place("said-here"), errorLine(error));
+      return;
     }
-    if (signal.aborted) return;
+    const what = account.status === "SUSPENDED" ? "suspended token" : "live token";
     const sure = await ask({
-      title: `Delete ${account.displayName}?`, danger: true, action: `Delete ${account.displayName}`,
-      content: html`${effects}${warning("This cannot be undone. Its urn is never used again.")}`,
+      title: `Delete ${account.displayName}?`, danger: true, action: `Delete ${account.displayName}`, typed: typedFrom(live.count),
+      content: html`${live.count ? html`<p>${counted(live.count, what)} ${live.count === 1 ? "is" : "are"} revoked at the same time.
+          Programs that use them stop working.</p>${lastUsed(live.tokens, live.count)}` : html`<p>It has no ${what}: no program can be using it.</p>`}
+        ${warning("This cannot be undone. Its urn is never used again.")}`,
       act: () => graphql(DELETE, { urn: account.urn }),
     });
     if (!sure) return;

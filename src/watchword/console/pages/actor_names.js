@@ -31,6 +31,12 @@ export const urnCode = (urn) => html`<span class="urn"><code>${urn}</code> ${cop
 /** The address of an actor's page. @param {string} urn */
 export const actorPath = (urn) => `/console/actors/${encodeURIComponent(urn)}`;
 
+/** The address of the page that offboards an actor. @param {string} urn */
+export const offboardingPath = (urn) => `${actorPath(urn)}/offboard`;
+
+/** Offboarding needs three privileges. @param {import("../shell.js").Me} me */
+export const mayOffboard = ({ privileges }) => privileges.managePolicies && privileges.manageTokens && privileges.manageServiceAccounts;
+
 /**
  * An actor, as a link for callers who may see its page.
  * @param {string} urn @param {import("../shell.js").Me} me @param {string | null} [displayName]

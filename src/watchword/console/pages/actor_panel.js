@@ -5,13 +5,12 @@ import { graphql } from "../api.js";
 import { ACCOUNT, counted, time } from "../format.js";
 import { ask, field, panel } from "../components.js";
 import { actorStatus } from "./actors.js";
-import { actorPath, actorName, groupName, urnCode } from "./actor_names.js";
+import { actorLink, actorPath, actorName, groupName, mayOffboard, offboardingPath, urnCode } from "./actor_names.js";
 
 const ACTOR = `query Actor($urn: String!, $root: String!) {
-  getActor(urn: $urn) { urn displayName email status changedAt changedBy sessionCount externalGroups
+  getActor(urn: $urn) { urn displayName email status changedAt changedBy changedByName liveTokenCount suspendedTokenCount sessionCount groups externalGroups
     identity { issuer subject signedInAt } }
   getGrantedPrivileges(input: {actorUrn: $urn}) { privileges scopes }
-  listActors(input: {prefix: $urn, count: 1}) { actors { urn tokenCount groups } }
   listPrivileges { name displayName allows }
   getPolicy(urn: $root) { actors { users } } }`;
 const SET = `mutation SetStatus($urn: String!, $status: CorpUserStatus!) { updateUserStatus(urn: $urn, status: $status) }`;
@@ -26,9 +25,8 @@ export async function actorPanel({ urn, me, close, signal, done }) {
   const found = await graphql(ACTOR, { urn, root: ROOT }, { signal });
   const actor = found.getActor;
   const name = actorName(urn, actor.displayName);
-  const known = found.listActors.actors.find((/** @type {{urn: string}} */ one) => one.urn === urn);
-  const tokens = known?.tokenCount ?? 0;
-  const groups = (known?.groups ?? []).filter((/** @type {string} */ group) => !actor.externalGroups.includes(group));
+  /** @type {string[]} */
+  const groups = actor.groups;
   const isRoot = found.getPolicy.actors.users.includes(urn);
   const suspended = actor.status === "SUSPENDED";
   const privileges = found.listPrivileges.filter((/** @type {{name: string}} */ one) =>
@@ -39,8 +37,8 @@ export async function actorPanel({ urn, me, close, signal, done }) {
   async function suspend() {
     const sure = await ask({
       title: `Suspend ${name}?`, danger: true, action: `Suspend ${name}`,
-      content: html`<p>From the next request on, the server rejects everything ${name} does: ${counted(tokens, "token")} not revoked,
-          and every session. No token can be created for it.</p>
+      content: html`<p>From the next request on, the server rejects everything ${name} does: ${counted(actor.liveTokenCount, "live token")}
+          and ${counted(actor.sessionCount, "session")}. No token can be created for it.</p>
         <p>Nothing is revoked: after it is resumed, its tokens work again until they expire.</p>`,
       act: () => graphql(SET, { urn, status: "SUSPENDED" }),
     });
@@ -50,7 +48,7 @@ export async function actorPanel({ urn, me, close, signal, done }) {
   async function resume() {
     const sure = await ask({
       title: `Resume ${name}?`, action: `Resume ${name}`,
-      content: html`<p>${name} may act again, and its tokens work again unless they were revoked or have expired.</p>`,
+      content: html`<p>${name} may act again, and ${counted(actor.suspendedTokenCount, "token")} of it ${actor.suspendedTokenCount === 1 ? "works" : "work"} again.</p>`,
       act: () => graphql(SET, { urn, status: "ACTIVE" }),
     });
     if (sure) await done(html`Resumed <strong>${name}</strong>.`);
@@ -75,15 +73,16 @@ export async function actorPanel({ urn, me, close, signal, done }) {
     if (urn === me.urn) return html`<p class="quiet">This is you. Only another user can suspend you.</p>`;
     return html`<button type="button" class="danger" @click=${suspend}>Suspend ${name}…</button>`;
   };
+  const leaves = mayOffboard(me) && !isRoot && urn !== me.urn && !ACCOUNT.test(urn);
+  const tokens = suspended ? counted(actor.suspendedTokenCount, "suspended token") : counted(actor.liveTokenCount, "live token");
 
   return panel({
     title: name, close,
     content: html`<dl class="facts"><dt>Status</dt><dd>${actorStatus(actor)}</dd>
-        ${actor.changedAt === null ? null : html`<dt>Changed</dt><dd>${time(actor.changedAt)} by ${actorName(actor.changedBy ?? "")}</dd>`}
+        ${actor.changedAt === null ? null : html`<dt>Changed</dt><dd>${time(actor.changedAt)} by ${actorLink(actor.changedBy ?? "", me, actor.changedByName)}</dd>`}
         <dt>E-mail</dt><dd>${actor.email ?? "–"}</dd>
         <dt>Urn</dt><dd>${urnCode(urn)}</dd>
-        <dt>Tokens</dt><dd>${me.privileges.manageTokens ? html`<a href="/console/all-tokens?actor=${encodeURIComponent(urn)}">${counted(tokens, "token")}</a>`
-          : counted(tokens, "token")} not revoked</dd>
+        <dt>Tokens</dt><dd>${me.privileges.manageTokens ? html`<a href="/console/all-tokens?actor=${encodeURIComponent(urn)}">${tokens}</a>` : tokens}</dd>
         <dt>Groups</dt><dd>${groups.length ? html`<ul class="grants">${groups.map((/** @type {string} */ group) => html`<li><a
           href="${actorPath(group)}?show=groups">${groupName(group)}</a></li>`)}</ul>` : "none"}</dd>
         ${actor.externalGroups.length ? html`<dt>Groups by sign-in</dt><dd><ul class="grants">${actor.externalGroups.map(
@@ -100,6 +99,7 @@ export async function actorPanel({ urn, me, close, signal, done }) {
         ${scopes.map((scope) => html`<li>Scope <a href="/console/policies?actor=${encodeURIComponent(urn)}&amp;privilege=${encodeURIComponent(scope)}"
           title="By which policy?"><code>${scope}</code></a></li>`)}</ul>` : html`<p>Nothing: no active policy names it.</p>`}
       ${suspended && (privileges.length || scopes.length) ? html`<p class="quiet">None of this applies while it is suspended.</p>` : null}
-      <div class="actions">${ACCOUNT.test(urn) ? null : html`<button type="button" @click=${rename}>Name…</button>`}${action()}</div>`,
+      <div class="actions">${ACCOUNT.test(urn) ? null : html`<button type="button" @click=${rename}>Name…</button>`}${action()}${leaves
+        ? html`<a class="button" href="${offboardingPath(urn)}">Offboard…</a>` : null}</div>`,
   });
 }

@@ -12,14 +12,16 @@ import { actorPath, GROUP, groupName } from "./actor_names.js";
 
 /**
  * @typedef {{urn: string, username: string, displayName: string | null, status: string, changedAt: number | null, changedBy: string | null,
- *   tokenCount: number, groups: string[]}} Actor
+ *   liveTokenCount: number, groups: string[]}} Actor
  * @typedef {{urn: string, name: string, description: string | null, memberCount: number}} Group
  */
 
 const ACTORS = `query Actors($input: ListActorsInput) { listActors(input: $input) { count cursor actors {
-  urn username displayName status changedAt changedBy tokenCount groups } } }`;
+  urn username displayName status changedAt changedBy liveTokenCount groups } } }`;
 const GROUPS = `query Groups($input: ListGroupsInput!) { listGroups(input: $input) { start count total groups {
   urn name description memberCount } } }`;
+/** The API counts no more live tokens of each. */
+const MOST_COUNTED = 1000;
 const CREATE = `mutation CreateGroup($input: CreateGroupInput!) { createGroup(input: $input) }`;
 
 /** @param {{status: string}} one */
@@ -74,7 +76,7 @@ export async function page(context) {
       { label: "Groups", cell: (one) => (one.groups.length ? html`<span>${one.groups.slice(0, 3).map(groupName).join(", ")}${one.groups.length > 3
         ? html` <span class="quiet" title="${one.groups.map(groupName).join(", ")}">and ${number(one.groups.length - 3)} more</span>` : null}</span>`
         : html`<span class="quiet">none</span>`) },
-      { label: "Tokens", class: "number", cell: (one) => number(one.tokenCount) },
+      { label: "Live tokens", class: "number", cell: (one) => `${number(one.liveTokenCount)}${one.liveTokenCount < MOST_COUNTED ? "" : "+"}` },
       { label: "Status changed", class: "nowrap", cell: (one) => time(one.changedAt) },
       { label: "Status", cell: actorStatus },
     ],
@@ -115,7 +117,7 @@ export async function page(context) {
   async function makeGroup() {
     let urn = "";
     const sure = await ask({
-      title: "New group", action: "Create group",
+      title: "New group", action: "Create group", draft: "group",
       content: html`${field({ id: "group-name", label: "Name", control: html`<input id="group-name" name="name" required maxlength="200" autocomplete="off">` })}
         ${field({ id: "group-id", label: "Id", optional: true, hint: "How policies name the group. Generated if empty. It never changes.",
           control: html`<input id="group-id" name="id" maxlength="100" autocomplete="off" spellcheck="false" aria-describedby="group-id-hint">` })}

@@ -4,8 +4,9 @@ import { html } from "../html.js";
 import { graphql } from "../api.js";
 import { actor, counted, number } from "../format.js";
 import { ask, field, panel } from "../components.js";
+import { typedFrom } from "../damage.js";
 import { withQuery } from "../router.js";
-import { send } from "./forms.js";
+import { send, showError } from "./forms.js";
 import { actorPath, actorName, groupName, urnCode, urnsIn } from "./actor_names.js";
 
 const GROUP = `query Group($urn: String!, $start: Int) { getGroup(urn: $urn) { urn name description memberCount }
@@ -13,7 +14,9 @@ const GROUP = `query Group($urn: String!, $start: Int) { getGroup(urn: $urn) { u
 const ADD = `mutation Add($input: GroupMembersInput!) { addGroupMembers(input: $input) }`;
 const TAKE = `mutation Take($input: GroupMembersInput!) { removeGroupMembers(input: $input) }`;
 const REMOVE = `mutation Remove($urn: String!) { removeGroup(urn: $urn) }`;
+const POLICIES = `{ listPolicies(input: {count: 1000}) { policies { name state actors { groups } } } }`;
 const COUNT = 50;
+const NAMED = 5;
 
 /**
  * @param {{urn: string, me: import("../shell.js").Me, close: string, query: URLSearchParams,
@@ -42,16 +45,31 @@ export async function groupPanel({ urn, me, close, query, signal, done }) {
   }
 
   async function remove() {
+    /** @type {{name: string, state: string, actors: {groups: string[]}}[]} */
+    let named;
+    try {
+      named = (await graphql(POLICIES, {}, { signal })).listPolicies.policies;
+    } catch (error) {
+      // Without knowing who loses what, nothing is deleted.
+      if (!signal.aborted) showError(node, error);
+      return;
+    }
+    named = named.filter((policy) => policy.state === "ACTIVE" && policy.actors.groups.includes(urn));
     const sure = await ask({
       title: `Delete ${group.name}?`, danger: true, action: `Delete ${group.name}`,
-      content: html`<p>Its ${counted(group.memberCount, "member")} ${group.memberCount === 1 ? "loses" : "lose"} the privileges that policies grant to the group. Tokens stay valid.</p>`,
+      typed: named.length ? typedFrom(group.memberCount) : undefined,
+      content: named.length ? html`<p>Its ${counted(group.memberCount, "member")} ${group.memberCount === 1 ? "loses" : "lose"} what
+          ${counted(named.length, "policy grants", "policies grant")} to the group, unless another policy grants it. Tokens stay valid.</p>
+          <ul class="grants">${named.slice(0, NAMED).map((policy) => html`<li>${policy.name}</li>`)}</ul>
+          ${named.length > NAMED ? html`<p class="quiet small">And ${number(named.length - NAMED)} more.</p>` : null}`
+        : html`<p>No active policy names it: its ${counted(group.memberCount, "member")} ${group.memberCount === 1 ? "loses" : "lose"} no privilege.</p>`,
       act: () => graphql(REMOVE, { urn }),
     });
     if (sure) await done(html`Deleted the group <strong>${group.name}</strong>.`, true);
   }
 
   const last = Math.max(1, Math.ceil(found.total / COUNT));
-  return panel({
+  const node = panel({
     title: group.name, close,
     content: html`<dl class="facts"><dt>Id</dt><dd><code>${groupName(urn)}</code></dd><dt>Urn</dt><dd>${urnCode(urn)}</dd>
         <dt>Description</dt><dd>${group.description ?? "–"}</dd>
@@ -69,4 +87,5 @@ export async function groupPanel({ urn, me, close, query, signal, done }) {
         <div class="form-error"></div><p class="actions"><button type="submit">Add</button>
         <button type="button" class="danger" @click=${remove}>Delete ${group.name}…</button></p></form>`,
   });
+  return node;
 }

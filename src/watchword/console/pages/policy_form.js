@@ -4,6 +4,8 @@ import { html } from "../html.js";
 import { graphql } from "../api.js";
 import { counted } from "../format.js";
 import { ask, field, panel, status, warning } from "../components.js";
+import { keepDraft } from "../drafts.js";
+import { typedFrom } from "../damage.js";
 import { send } from "./forms.js";
 import { actorName, groupName, urnCode, urnsIn, wordsIn } from "./actor_names.js";
 
@@ -43,14 +45,17 @@ export async function policyPanel({ policy, privileges, me, close, signal, done 
     };
     if (policy) await graphql(UPDATE, { urn: policy.urn, input });
     else await graphql(CREATE, { input });
+    saved();
     await done(html`${policy ? "Changed" : "Created"} the policy <strong>${input.name}</strong>. It applies from the next request on.`);
   }, FIELDS);
 
   async function remove() {
     if (!policy) return;
     const { resolvedUsers: users, groups: named, allUsers } = policy.actors;
+    const people = groups.filter((one) => named.includes(one.urn)).reduce((sum, one) => sum + Math.max(0, one.memberCount), users.length);
     const sure = await ask({
       title: `Delete ${policy.name}?`, danger: true, action: `Delete ${policy.name}`,
+      typed: policy.state !== "ACTIVE" ? undefined : allUsers ? policy.name : typedFrom(people),
       content: html`<p>From the next request on, ${allUsers ? "all users, " : ""}${counted(named.length, "group")}
           and ${counted(users.length, "user")} lose ${counted(policy.privileges.length, "privilege")} and
           ${counted(policy.scopes.length, "scope")}, unless another policy grants them.</p>
@@ -61,7 +66,7 @@ export async function policyPanel({ policy, privileges, me, close, signal, done 
     if (sure) await done(html`Deleted the policy <strong>${policy.name}</strong>.`);
   }
 
-  return panel({
+  const node = panel({
     title: policy ? policy.name : "New policy", close,
     content: html`${policy?.source === "FILE" ? warning(html`It comes from a policy file: the next time the file is applied, it
         overwrites your changes. Change the file too.`) : null}
@@ -97,6 +102,8 @@ export async function policyPanel({ policy, privileges, me, close, signal, done 
       ${policy ? html`<p class="quiet small">${urnCode(policy.urn)}${me.privileges.viewAuditLog
         ? html` · <a href="/console/activity?target=${encodeURIComponent(policy.urn)}">Activity</a>` : null}</p>` : null}`,
   });
+  const saved = keepDraft(/** @type {HTMLFormElement} */ (node.querySelector("form")), `policy ${policy?.urn ?? "new"}`);
+  return node;
 }
 
 /** A policy that the service manages. @param {Policy} policy @param {Privilege[]} privileges @param {string} close */

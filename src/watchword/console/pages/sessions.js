@@ -1,16 +1,19 @@
-/** Console sessions of one actor, one's own by default: see where one is signed in, and end sessions. */
+/** Console sessions: one's own, and for administrators those of one actor or of everyone; end them. */
 
 import { html, render } from "../html.js";
 import { graphql } from "../api.js";
-import { time } from "../format.js";
+import { time, tokenPath } from "../format.js";
 import { ask, empty, loadList, notice, pageOf, pager, table } from "../components.js";
-import { setHooks } from "../router.js";
-import { actorName } from "./actor_names.js";
+import { goQuery, setHooks, withQuery } from "../router.js";
+import { actorInput, actorLink, actorName } from "./actor_names.js";
 
-/** @typedef {{id: string, method: string, createdAt: number, seenAt: number, endsAt: number, peer: string, current: boolean}} Session */
+/**
+ * @typedef {{id: string, actorUrn: string, actorName: string | null, method: string, tokenId: string | null, createdAt: number,
+ *   seenAt: number, endsAt: number, peer: string, current: boolean}} Session
+ */
 
 const LIST = `query Sessions($input: ListSessionsInput) { listSessions(input: $input) { start count total
-  sessions { id method createdAt seenAt endsAt peer current } } }`;
+  sessions { id actorUrn actorName method tokenId createdAt seenAt endsAt peer current } } }`;
 const END = `mutation End($id: String!) { endSession(id: $id) }`;
 /** @type {Record<string, string>} */
 const METHODS = { OIDC: "Identity provider", TOKEN: "Token", LOCAL: "Local mode" };
@@ -19,8 +22,10 @@ const METHODS = { OIDC: "Identity provider", TOKEN: "Token", LOCAL: "Local mode"
 export async function page(context) {
   const { root, me } = context;
   let at = context;
+  const all = () => at.query.has("all");
   const actor = () => at.query.get("actor") ?? me.urn;
-  render(root, html`<div class="page-head"><h1>Sessions</h1></div><p class="quiet lead" id="whose"></p>
+  render(root, html`<div class="page-head"><h1>Sessions</h1></div><ul class="numbers" id="kinds"></ul>
+    <p class="quiet lead" id="whose"></p><div class="filters" id="filters"></div>
     <div id="said-here"></div><div id="list" class="stack"></div>`);
   const place = (/** @type {string} */ id) => /** @type {HTMLElement} */ (root.querySelector(`#${id}`));
 
@@ -28,12 +33,25 @@ export async function page(context) {
   async function show(now) {
     at = now;
     at.title("Sessions");
-    render(place("whose"), html`Browsers in which ${actor() === me.urn ? "you are" : html`<strong>${actorName(actor())}</strong> is`} signed in.`);
+    showHead();
     await list();
   }
 
+  function showHead() {
+    const own = !all() && actor() === me.urn;
+    render(place("whose"), html`Browsers in which ${all() ? "somebody is" : own ? "you are" : html`<strong>${actorName(actor())}</strong> is`}
+      signed in to this console. A session ends when it is signed out, is not used for long, or its token or actor is stopped.
+      Ending it revokes no token.`);
+    if (!me.privileges.managePolicies) return;
+    render(place("kinds"), [["Yours", null, own], ["Everyone's", "1", all()]].map(([label, word, here]) => html`<li><a
+      href="${withQuery({ all: /** @type {string | null} */ (word), actor: null })}" aria-current="${here ? "true" : null}">${label}</a></li>`));
+    render(place("filters"), html`<label for="session-actor">Of one actor ${actorInput(me, { id: "session-actor",
+      value: own || all() ? "" : actorName(actor()), change: (urn) => void goQuery({ actor: urn, all: null }) })}</label>`);
+  }
+
   const list = () => loadList(place("list"), at.signal, async (signal) => {
-    const found = (await graphql(LIST, { input: { ...pageOf(at.query), actorUrn: actor() } }, { signal })).listSessions;
+    const whose = all() ? { all: true } : { actorUrn: actor() };
+    const found = (await graphql(LIST, { input: { ...pageOf(at.query), ...whose } }, { signal })).listSessions;
     const rows = /** @type {Session[]} */ (found.sessions);
     render(place("list"), found.total ? html`${sessions(rows)}${pager({ ...found, shown: rows.length })}`
       : empty({ title: "No sessions", sentence: "This actor is signed in nowhere." }));
@@ -42,24 +60,29 @@ export async function page(context) {
   const sessions = (/** @type {Session[]} */ rows) => table({
     caption: "Sessions", rows,
     columns: [
+      ...(all() ? [{ label: "Who", cell: (/** @type {Session} */ one) => actorLink(one.actorUrn, me, one.actorName) }] : []),
       { label: "Signed in", cell: (one) => html`${time(one.createdAt)}${one.current ? html` <strong>(this browser)</strong>` : null}` },
-      { label: "By", cell: (one) => METHODS[one.method] ?? one.method },
+      { label: "By", cell: (one) => (one.tokenId && (one.actorUrn === me.urn || me.privileges.manageTokens)
+        ? html`<a href="${tokenPath(one.tokenId)}">${METHODS[one.method]}</a>` : METHODS[one.method] ?? one.method) },
       { label: "From", cell: (one) => one.peer },
       { label: "Last used", cell: (one) => time(one.seenAt) },
       { label: "Ends", cell: (one) => time(one.endsAt) },
-      { label: "", cell: (one) => one.current ? null : html`<button type="button" @click=${() => end(one)}>End…</button>` },
+      { label: "", cell: (one) => (one.current ? null : html`<button type="button" @click=${() => end(one)}>End…<span class="unseen">
+        the session of ${actorName(one.actorUrn, one.actorName)} from ${one.peer}</span></button>`) },
     ],
   });
 
   /** @param {Session} one */
   async function end(one) {
+    const whose = one.actorUrn === me.urn ? "" : ` of ${actorName(one.actorUrn, one.actorName)}`;
     const done = await ask({
-      title: "End this session?", danger: true, action: "End session",
-      content: html`<p>The browser at ${one.peer} must sign in again. Its tokens stay valid.</p>`,
+      title: `End this session${whose}?`, danger: true, action: "End session",
+      content: html`<p>The browser at ${one.peer} must sign in again. Tokens stay valid${whose ? html`: to stop them too,
+        suspend the actor` : null}.</p>`,
       act: () => graphql(END, { id: one.id }),
     });
     if (!done) return;
-    render(place("said-here"), notice(html`Ended the session from ${one.peer}.`));
+    render(place("said-here"), notice(html`Ended the session${whose} from ${one.peer}.`));
     await list();
   }
 

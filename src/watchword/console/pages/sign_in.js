@@ -6,7 +6,7 @@
 import { html, render } from "../html.js";
 import { session } from "../api.js";
 import { onServer } from "../format.js";
-import { errorLine, warning } from "../components.js";
+import { codeBox, errorLine, warning } from "../components.js";
 import { go } from "../router.js";
 
 /** @param {import("../router.js").Context} context */
@@ -28,12 +28,15 @@ export function signIn(context) {
   }
   render(root, html`<div class="sign-in stack">
     <h1>Sign in</h1>
-    <div class="sign-in-problem">${problem ? errorLine(problem) : null}</div>
+    <div class="sign-in-problem stack">${problem ? html`${errorLine(problem)}<p>Sign in again to go on where you were. What you had
+      typed into a form is kept in this tab.</p>` : null}</div>
     ${current.provider ? html`<p><a class="button primary" id="provider"
-      href="/sign-in?next=${encodeURIComponent(next)}">Sign in with ${current.provider}</a></p>` : null}
+      href="/sign-in?next=${encodeURIComponent(next)}">Sign in with ${current.provider}</a></p>
+      <p class="quiet small">You sign in there with your usual account and come back here.</p>` : null}
     ${current.localMode ? byActor(next) : null}
     ${current.provider ? html`<details class="stack"><summary>Sign in with a token</summary>${byToken(current, next)}</details>`
       : byToken(current, next)}
+    <details class="stack"><summary>No token yet?</summary>${firstToken(current)}</details>
   </div>`);
   const first = root.querySelector("#provider, input");
   if (first instanceof HTMLElement) first.focus();
@@ -52,10 +55,15 @@ function byToken(current, next) {
       </div>
       <div class="form-error"></div>
       <p><button class="${current.localMode || current.provider ? "" : "primary"}" type="submit">Sign in</button></p>
-    </form>
-    <p class="quiet small">No token yet? Ask someone who manages tokens to create one, or run this on the server:
-      <code>${onServer("watchword token create --local --name console", current)}</code></p>`;
+    </form>`;
 }
+
+/** @param {import("../api.js").Session} current */
+const firstToken = (current) => html`<p>${current.provider ? "With the button above you need none." : null} Ask someone who manages
+    tokens to create one for you.</p>
+  <p>Nobody has one? Create the first on the server's machine, as the user who runs the service${current.dataDir ? ""
+    : html`, with its settings (<code>--data-dir</code>, or its environment)`}. It acts as the root actor:</p>
+  ${codeBox(onServer("watchword token create --local --name console", current))}`;
 
 /** @param {string} next */
 function byActor(next) {

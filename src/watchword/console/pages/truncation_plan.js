@@ -7,6 +7,7 @@ import { html, render, svg } from "../html.js";
 import { ApiError, graphql } from "../api.js";
 import { DAY, HOUR, bytes, counted, exact, fullTime, number, utc } from "../format.js";
 import { ask, errorLine, field, loading, showingErrors } from "../components.js";
+import { keepDraft } from "../drafts.js";
 import { go, goQuery, setHooks } from "../router.js";
 import { SIZES, operationPath, part } from "./operations.js";
 
@@ -46,6 +47,8 @@ export async function page(context) {
   async function show(at) {
     const wanted = read(at.query);
     render(part(root, "#form"), form(wanted, sizes));
+    const filled = /** @type {HTMLFormElement} */ (part(root, "#form form"));
+    filled.addEventListener("submit", keepDraft(filled, `truncation ${at.query}`));
     const place = part(root, "#plan");
     if (!wanted.index || wanted.end === null) {
       render(place, null);
