@@ -41,7 +41,7 @@ def test_draft_survives_escape_reload_and_a_dead_session(console: Console, windo
     expect(page.get_by_role("alert")).to_contain_text("revoked")
     expect(page.get_by_text("What you had typed into a form is kept")).to_be_visible()
     enter_token(page, second)
-    expect(page.get_by_role("heading", name="Groups")).to_be_visible()
+    expect(page.get_by_role("heading", name="Groups", exact=True)).to_be_visible()
     page.get_by_role("button", name="New group").first.click()
     expect(page.get_by_label("Name")).to_have_value("Night shift")
     page.get_by_role("button", name="Discard").click()
@@ -58,12 +58,12 @@ def test_draft_of_a_policy_survives_leaving_and_ends_with_sign_out(console: Cons
     opened = window(boss)
     page = opened.open("/console/policies/new")
     page.get_by_label("Name", exact=True).fill("Readers")
-    page.get_by_label("View Audit Log").check()
+    page.get_by_label(re.compile("^View Audit Log")).check()
     page.get_by_role("link", name="Actors", exact=True).click()
     expect(page.get_by_role("heading", name="Actors")).to_be_visible()
     opened.go(page, "/console/policies/new")
     expect(page.get_by_label("Name", exact=True)).to_have_value("Readers")
-    expect(page.get_by_label("View Audit Log")).to_be_checked()
+    expect(page.get_by_label(re.compile("^View Audit Log"))).to_be_checked()
     expect(page.get_by_text(RESTORED)).to_be_visible()
 
     # Another actor in the same tab, without a sign-out.

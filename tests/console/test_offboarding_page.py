@@ -10,7 +10,8 @@ from tests.support.console import Console, Person
 from tests.support.server import GENERATE, MANAGE_ALL
 
 ACCOUNTS = "MANAGE_SERVICE_ACCOUNTS"
-PLAN = """mutation ($urn: String!) { offboardActor(input: {urn: $urn}) { tokenCount mintedTokenCount groups policies { urn }
+PLAN = """mutation ($urn: String!) { offboardActor(input: {urn: $urn}) {
+  tokenCount mintedTokenCount groups policies { urn }
   suspension { tokens { count digest } mintedTokens { count digest } } } }"""
 MOST_STOPS = 120
 
@@ -22,9 +23,7 @@ def leaver_of(console: Console, colleague: Person) -> Person:
         console.token(leaver.urn, name=f"job-{number}")
     for name in ("shared-report", "shared-export"):
         console.token(colleague.urn, name=name, by=leaver)
-    console.ask(
-        'mutation { createServiceAccount(input: {displayName: "Nightly run"}) { urn } }', by=leaver
-    )
+    console.ask('mutation { createServiceAccount(input: {displayName: "Nightly run"}) { urn } }', by=leaver)
     group = console.ask(f'mutation {{ createGroup(input: {{id: "{leaver.name}", name: "Leavers"}}) }}')["createGroup"]
     add = "mutation ($input: GroupMembersInput!) { addGroupMembers(input: $input) }"
     console.ask(add, {"input": {"groupUrn": group, "userUrns": [leaver.urn]}})

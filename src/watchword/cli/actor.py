@@ -190,9 +190,9 @@ def _show_plan(found: "OffboardingReport", *, revoke_minted: bool) -> None:
     unknown = "" if found.known else f"; nothing{besides} is known of it"
     say(f"{with_name(found.urn, found.display_name)} is {found.status}{unknown}.")
     if (before := found.suspension) is not None:
-        count = before.tokens.count + before.minted_tokens.count
+        revoked = plural(before.tokens.count + before.minted_tokens.count, "token")
         by = with_name(before.actor_urn, before.actor_name)
-        say(f"  Suspended at {iso(before.at)} by {by}; {plural(count, 'token')} revoked since.")
+        say(f"  Suspended at {iso(before.at)} by {by}; {revoked} revoked since.")
     _show_part(plural(found.token_count, "live token"), "to revoke", [f"{t.id}  {t.name}" for t in found.tokens])
     _show_part(
         f"{plural(found.minted_token_count, 'live token')} created for others",

@@ -396,7 +396,7 @@ class OffboardingResult(Record):
 
 
 class OffboardingSuspension(Record):
-    """Who suspended the actor, and the tokens that were revoked since then: its own, and those it created for others."""
+    """Who suspended the actor, and the tokens that were revoked since: its own, and those it created for others."""
 
     at: datetime
     actor_urn: str
@@ -407,8 +407,8 @@ class OffboardingSuspension(Record):
 
 class OffboardingReport(Record):
     """What an actor had before its offboarding. `receipt` says what was done; it is None after a dry run. `suspension`
-    is None if the actor was active. `tokens`, `minted_tokens` (issued by the actor for others), both the last used first,
-    and `service_accounts` (created by it) have at most 100 entries.
+    is None if the actor was active. `tokens`, `minted_tokens` (issued by the actor for others; both the last used
+    first) and `service_accounts` (created by it) have at most 100 entries.
     """
 
     dry_run: bool

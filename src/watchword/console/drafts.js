@@ -7,10 +7,9 @@
  */
 
 import { element, html } from "./html.js";
+import { looksLikeToken } from "./token_lookup.js";
 
 const PREFIX = "watchword-draft:";
-/** A token is a JWT: no draft may contain one. */
-const TOKEN = /eyJ[\w-]{10,}\.[\w-]{4,}/;
 
 let actor = "";
 
@@ -86,7 +85,7 @@ function read(form) {
   const values = {};
   for (const control of controls(form)) {
     const here = (values[control.name] ??= []);
-    if (isBox(control) ? /** @type {HTMLInputElement} */ (control).checked : !TOKEN.test(control.value)) here.push(control.value);
+    if (isBox(control) ? /** @type {HTMLInputElement} */ (control).checked : !looksLikeToken(control.value)) here.push(control.value);
   }
   return values;
 }

@@ -85,8 +85,8 @@ class Offboarding:
         return OffboardingPlan(
             state=state,
             holdings=await self._store.actor_holdings(urn),
-            tokens=await self._live(_of_actor(urn), seconds),
-            minted=await self._live(_created_for_others(urn), seconds),
+            tokens=await self._list(grant.caller, _of_actor(urn), seconds),
+            minted=await self._list(grant.caller, _created_for_others(urn), seconds),
             accounts=await self._store.accounts_of(urn, MAX_SHOWN),
             groups=(await self._store.actor_snapshot(urn)).groups,
             policies=tuple(policy for policy in (await self._store.policies()).policies if urn in policy.users),
@@ -109,9 +109,9 @@ class Offboarding:
         groups = await self._authority.write(grant, lambda grant: self._store.leave_groups(grant.precondition, urn))
         return OffboardingReceipt(tokens.receipt.revoked_at, tokens, minted, sessions, groups)
 
-    async def _live(self, filters: tuple[Filter, ...], seconds: float) -> Page:
+    async def _list(self, caller: Caller, filters: tuple[Filter, ...], seconds: float) -> Page:
         search = Search(filters=(*filters, _ACTIVE), count=MAX_SHOWN, sort=_LAST_USED_FIRST)
-        return await self._store.search(search, seconds)
+        return await self._tokens.list(await self._tokens.authorize(caller), search, seconds)
 
     async def _since_suspension(self, state: ActorState, seconds: float) -> SinceSuspension | None:
         if not state.is_suspended or state.changed_at is None:

@@ -173,8 +173,8 @@ class Sessions:
         return found.session
 
     async def authorize(self, caller: Caller, actor: str | None) -> Grant:
-        """For the sessions of this actor; None: of all. A limited or derived token has no access to those of its own actor, which
-        have all rights of the actor.
+        """For the sessions of this actor; None: of all. A limited or derived token has no access to those of its own
+        actor, which have all rights of the actor.
         """
         if actor == caller.actor and not caller.is_bounded:
             return await self._authority.authorize(caller)

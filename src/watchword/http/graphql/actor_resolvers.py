@@ -87,7 +87,9 @@ async def list_actors(_: Any, info: Info, input: Json | None = None) -> Json:
         search = parse_actor_search(input or {})
         page = await policies.actors(grant, search, context.time_left())
         context.show(len(page.actors))
-    names = await context.names(urn for actor in page.actors for urn in (actor.state.urn, actor.state.changed_by) if urn)
+    names = await context.names(
+        urn for actor in page.actors for urn in (actor.state.urn, actor.state.changed_by) if urn
+    )
     return {
         "count": search.count,
         "actors": [_actor_json(actor, names) for actor in page.actors],
