@@ -116,6 +116,7 @@ DIALECT = Dialect(
     stored_total=lambda kind, urn: f"(SELECT total_of({kind}, {urn}))",
     read_one_index="SET LOCAL enable_seqscan = off; SET LOCAL max_parallel_workers_per_gather = 0",
     # An INSERT takes this lock before it takes a number. The transaction keeps it until its rows can be seen.
+    by_index=lambda _: "",
     event_writers="""
     SELECT virtualtransaction FROM pg_locks
     WHERE locktype = 'relation' AND relation = 'events'::regclass AND mode = 'RowExclusiveLock'

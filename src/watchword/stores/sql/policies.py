@@ -399,9 +399,10 @@ def known_actors_sql(search: ActorSearch, dialect: Dialect) -> tuple[str, tuple[
     groups = dialect.json_array(
         "group_urn", "group_members WHERE actor_urn = known.urn ORDER BY group_urn LIMIT $4::bigint"
     )
-    # Two ranges of the index tokens_actor: expired tokens are not read.
+    # Two ranges of an index: expired tokens are not read.
+    by_actor = dialect.by_index("tokens_actor")
     live = " + ".join(
-        f"""(SELECT count(*) FROM (SELECT 1 FROM tokens WHERE actor_urn = known.urn AND revoked_at IS NULL
+        f"""(SELECT count(*) FROM (SELECT 1 FROM tokens {by_actor} WHERE actor_urn = known.urn AND revoked_at IS NULL
             AND {end} LIMIT $5::bigint) AS counted)"""
         for end in ("expires_at IS NULL", "expires_at > (SELECT now_ms())")
     )

@@ -83,6 +83,8 @@ class Dialect:
     """How many tokens of a kind and urn are not revoked."""
     read_one_index: str
     """Run before a count of all tokens, so that it reads an index and not the table, in one process."""
+    by_index: Callable[[str], str]
+    """After a table: read it by this index, where the planner would take the table."""
     event_writers: str | None
     """A query for the other running transactions that may have written an event; None if numbers are given in the
     order of commits.

@@ -81,6 +81,7 @@ DIALECT = Dialect(
     json_objects=_json_objects,
     stored_total=lambda kind, urn: f"coalesce((SELECT total FROM token_totals WHERE kind = {kind} AND urn = {urn}), 0)",
     read_one_index="",
+    by_index=lambda name: f"INDEXED BY {name}",
     event_writers=None,
 )
 
