@@ -5,7 +5,7 @@ import re
 from playwright.sync_api import Locator, Page, expect
 
 from tests.console.conftest import Windows
-from tests.console.test_accessibility import NARROW, violations
+from tests.console.test_every_page import NARROW, violations
 from tests.support.console import Console, Person
 from tests.support.server import GENERATE, MANAGE_ALL
 

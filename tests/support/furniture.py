@@ -38,6 +38,7 @@ VIEWS: dict[str, View] = {
     "accounts": lambda _: "/console/accounts",
     "policies": lambda _: "/console/policies",
     "actors": lambda _: "/console/actors",
+    "offboarding": lambda _: "/console/actors/urn:li:corpuser:alice/offboard?step=tokens",
     "operations": lambda _: "/console/operations",
     "a plan": lambda _: "/console/operations/plan?index=dataset.operation&older=60d",
     "an operation": _operation_address,

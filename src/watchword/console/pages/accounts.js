@@ -163,7 +163,7 @@ export async function page(context) {
       live = { count: plan.revokeAccessTokens.count, tokens: last.listAccessTokens.tokens };
     } catch (error) {
       // Without knowing what stops working, nothing is deleted.
-      if (!signal.aborted) render(place("said-here"), errorLine(error));
+      if (!signal.aborted) render(place("said-here"), errorLine(error, () => remove(account)));
       return;
     }
     const what = account.status === "SUSPENDED" ? "suspended token" : "live token";

@@ -279,7 +279,7 @@ export async function page(context) {
       });
       if (sure) await done(html`Revoked <strong>${many}</strong> (${words}).`, next);
     } catch (error) {
-      if (!(error instanceof DOMException)) render(place("said-here"), errorLine(error));
+      if (!(error instanceof DOMException)) render(place("said-here"), errorLine(error, () => revoke(input, words, rows, total, next)));
     }
   }
 
