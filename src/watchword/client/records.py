@@ -353,9 +353,7 @@ class SessionInfo(Record):
 
 
 class ActorInfo(Record):
-    """The name, status and groups of an actor, how many tokens and sessions it has, and the person it is linked to.
-    `suspended_token_count` counts tokens that are live again once the actor is resumed.
-    """
+    """The name, status and groups of an actor, how many tokens and sessions it has, and the person it is linked to."""
 
     urn: str
     display_name: str | None
