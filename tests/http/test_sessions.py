@@ -48,12 +48,15 @@ class TestSignIn:
         assert answer.headers["cache-control"] == "no-store"
         asked = browser.session()
         assert asked.pop("version")
+        held = [name for name, held in asked.pop("privileges").items() if held]
+        assert held == ["generatePersonalAccessTokens", "getTaskStatus"]
         assert asked == {
             "signedIn": True,
             "localMode": True,
             "method": "token",
             "provider": None,
             "dataDir": str(server.data_dir),
+            "displayName": None,
             **told,
         }
         assert browser.ask() == {"me": {"corpUser": {"urn": actor}}}

@@ -8,9 +8,10 @@
 
 /**
  * @typedef {{signedIn: boolean, actorUrn?: string | null, tokenId?: string | null, expiresAt?: number | null,
- *   method?: string | null, provider?: string | null, localMode: boolean, dataDir?: string | null, version?: string, reason?: string,
- *   message?: string}} Session `message`: why it ended; `provider`: the host of the identity provider; `dataDir`: only for
- *   a browser that runs on the server's machine as its user
+ *   displayName?: string | null, privileges?: Record<string, boolean>, method?: string | null, provider?: string | null,
+ *   localMode: boolean, dataDir?: string | null, version?: string, reason?: string, message?: string}} Session
+ *   `message`: why it ended; `provider`: the host of the identity provider; `dataDir`: only for a browser that
+ *   runs on the server's machine as its user
  */
 
 export class ApiError extends Error {

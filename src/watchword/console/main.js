@@ -86,7 +86,7 @@ async function show(found, at, params) {
       await toSignIn(at.pathname + at.search);
       return;
     }
-    const now = current ? await whoAmI(current) : me;
+    const now = current ? whoAmI(current) : me;
     if (!now || mine !== turn) return;
     me = now;
     keepDraftsOf(me.urn);
@@ -97,9 +97,10 @@ async function show(found, at, params) {
       return;
     }
     if (!mayView(found.name, me) && !current) {
-      const later = await whoAmI(await session.read());
-      if (mine !== turn) return;
-      me = later;
+      // The privilege may be new.
+      me = null;
+      await show(found, at, params);
+      return;
     }
     if (!mayView(found.name, me)) {
       notYours(root, at);

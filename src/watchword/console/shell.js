@@ -3,7 +3,7 @@
  */
 
 import { element, html, render } from "./html.js";
-import { graphql, session } from "./api.js";
+import { session } from "./api.js";
 import { actorName, exact } from "./format.js";
 import { ask, errorLine } from "./components.js";
 import { forgetDrafts } from "./drafts.js";
@@ -18,10 +18,6 @@ import { go } from "./router.js";
  *   privileges: Privileges}} Me
  */
 
-const ME = `{ me { corpUser { urn displayName } platformPrivileges { generatePersonalAccessTokens manageTokens manageServiceAccounts
-  introspectTokens managePolicies getTaskStatus getIndexSizes truncateTimeseries manageSystemOperations releaseRetentionHolds viewAuditLog
-  manageWebhooks } } }`;
-
 /** @type {{name: string, label: string, path: string, may: (p: Privileges) => boolean}[]} */
 const VIEWS = [
   { name: "tokens", label: "My tokens", path: "/console/tokens", may: () => true },
@@ -35,20 +31,17 @@ const VIEWS = [
   { name: "activity", label: "Activity", path: "/console/activity", may: (p) => p.viewAuditLog },
 ];
 
-/** @param {import("./api.js").Session} current @returns {Promise<Me>} */
-export async function whoAmI(current) {
-  const { me } = await graphql(ME);
-  return {
-    urn: me.corpUser.urn,
-    displayName: me.corpUser.displayName,
-    privileges: me.platformPrivileges,
-    tokenId: current.tokenId ?? null,
-    expiresAt: current.expiresAt ?? null,
-    localMode: current.localMode,
-    dataDir: current.dataDir ?? null,
-    version: current.version ?? "",
-  };
-}
+/** @param {import("./api.js").Session} current of somebody who is signed in @returns {Me} */
+export const whoAmI = (current) => ({
+  urn: current.actorUrn ?? "",
+  displayName: current.displayName ?? null,
+  privileges: /** @type {Privileges} */ (current.privileges ?? {}),
+  tokenId: current.tokenId ?? null,
+  expiresAt: current.expiresAt ?? null,
+  localMode: current.localMode,
+  dataDir: current.dataDir ?? null,
+  version: current.version ?? "",
+});
 
 const MARK = new URL("mark.svg", import.meta.url).pathname;
 

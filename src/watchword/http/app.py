@@ -154,7 +154,7 @@ class App:
             self._routes[LOGOUT] = {"POST": endpoint.logout}
         if settings.console:
             sessions = SessionEndpoint(
-                *(pages, self._authenticator, core.sessions, services.provider),
+                *(pages, self._authenticator, core.sessions, core.policies, services.provider),
                 own_url=settings.issuer,
                 data_dir=settings.data_dir,
             )

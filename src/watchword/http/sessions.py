@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 import orjson
 
 from watchword import __version__
+from watchword.domain.actors import Caller
 from watchword.domain.errors import UNAUTHENTICATED, UNAUTHORIZED, Fault, Reason, invalid
 from watchword.domain.networks import within
 from watchword.domain.ports import IdentityProvider
@@ -23,7 +24,9 @@ from watchword.domain.sessions import Session
 from watchword.domain.tokens import MAX_AUTHORIZATION
 from watchword.http.authentication import CONSOLE_HEADER, Authenticator, is_loopback_host
 from watchword.http.errors import JSON, NO_STORE, redact
+from watchword.http.graphql.actor_resolvers import PRIVILEGE_FIELDS
 from watchword.http.requests import Header, Request, Response, read_json
+from watchword.service.policies import Policies
 from watchword.service.sessions import Sessions
 from watchword.settings import Settings
 
@@ -89,6 +92,7 @@ class SessionEndpoint:
         console: ConsoleRequests,
         authenticator: Authenticator,
         sessions: Sessions,
+        policies: Policies,
         provider: IdentityProvider | None,
         own_url: str,
         data_dir: Path,
@@ -99,6 +103,7 @@ class SessionEndpoint:
         self._own_url = own_url
         self._authenticator = authenticator
         self._sessions = sessions
+        self._policies = policies
 
     async def sign_in(self, request: Request) -> Response:
         secure = self._console.check(request)
@@ -141,7 +146,15 @@ class SessionEndpoint:
                 content["signedIn"] = True
                 content |= {"actorUrn": session.actor, "tokenId": session.bearer_id, "expiresAt": session.found.ends_at}
                 content["method"] = session.found.session.method.value
+                content |= await self._rights(session.caller)
         return Response(200, headers, orjson.dumps(content))
+
+    async def _rights(self, caller: Caller) -> dict[str, Any]:
+        """What a page shows at once, without another request."""
+        grant = await self._policies.authorize_for(caller, caller.actor)
+        names = await self._policies.names_of([caller.actor])
+        privileges = {field: one in grant.privileges for field, one in PRIVILEGE_FIELDS.items()}
+        return {"displayName": names.get(caller.actor), "privileges": privileges}
 
     async def sign_out(self, request: Request) -> Response:
         secure = self._console.check(request)

@@ -2,7 +2,7 @@
 
 import { html, render } from "../html.js";
 import { graphql } from "../api.js";
-import { fullTime, inTerminal, number, relative, time } from "../format.js";
+import { fullTime, inTerminal, number, onServer, relative, time } from "../format.js";
 import { codeBox, empty, loadList, warning } from "../components.js";
 import { setHooks } from "../router.js";
 
@@ -24,7 +24,7 @@ export async function page(context) {
     const found = (await graphql(STATUS, {}, { signal })).importStatus;
     if (!found.tokens && !found.lastChangedAt) {
       render(place, empty({ title: "Nothing was imported", sentence: "An import brings DataHub's tokens, people, groups and policies, and follows it until every program uses this service.",
-        command: "watchword import datahub --from datahub.jsonl --dry-run" }));
+        command: onServer("watchword import datahub --from datahub.jsonl --dry-run", me) }));
       return;
     }
     const share = (/** @type {number} */ count) => (found.tokens >= MOST ? `of the first ${number(MOST)}` : `of ${number(count)}`);
