@@ -44,6 +44,15 @@ def test_empty_limit_allows_nothing_and_a_word_in_place_of_a_list_is_a_wrong_arg
     assert refused.value.message.startswith("allowedNetworks[0] must be a CIDR network")
 
 
+def test_name_and_description_are_edited(server: Server, connect: Clients, actor: str) -> None:
+    client = connect(server.url, actor=ADMIN)
+    made = client.create_token(actor, "laptop", duration="ONE_DAY", description="old").metadata
+    assert client.update_token(made.id, name="desktop").description == "old"
+    shown = client.update_token(made.urn, description="")
+    assert (shown.name, shown.description) == ("desktop", None)
+    assert client.get_token(made.id).name == "desktop"
+
+
 def test_token_derives_a_narrower_one_that_dies_with_it(server: Server, connect: Clients, actor: str) -> None:
     server.grant(actor, scopes=("a",))
     parent = connect(server.url, actor=actor).create_token(actor, "parent", duration="ONE_DAY", scopes=[GENERATE, "a"])

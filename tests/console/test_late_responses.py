@@ -119,6 +119,7 @@ def test_cancelled_dry_run_stays_closed(console: Console, window: Windows) -> No
 def test_leaving_while_a_token_is_created_asks_for_confirmation(console: Console, window: Windows) -> None:
     page = window(console.person("owner", GENERATE)).open("/console/tokens/new")
     page.get_by_role("textbox", name="Name", exact=True).fill("slow to come")
+    page.get_by_label("None").check()
     with held_back(page, "Create"):
         page.get_by_role("button", name="Create token").click()
         page.get_by_role("link", name="My tokens").click()

@@ -29,7 +29,7 @@ def shown_record(console: Console, page: Page, by: Person) -> dict[str, object]:
 def test_new_token_gets_the_chosen_limits(console: Console, window: Windows) -> None:
     owner = console.person("owner", OWN, "VIEW_AUDIT_LOG", "orders:*")
     page = window(owner).open("/console/tokens/new")
-    page.get_by_label("Only selected scopes").check()
+    expect(page.get_by_label("Only selected scopes")).to_be_checked()
     expect(page.get_by_label("Manage Policies")).to_have_count(0)
     page.get_by_label("View Audit Log").check()
     page.get_by_label("Scopes of other services").fill("reports:read")
@@ -50,7 +50,12 @@ def test_new_token_gets_the_chosen_limits(console: Console, window: Windows) -> 
 def test_rejected_value_is_reported_at_its_field_and_input_is_kept(console: Console, window: Windows) -> None:
     page = window(console.person("owner", OWN)).open("/console/tokens/new")
     page.get_by_label("Name", exact=True).fill("narrow")
+    page.get_by_label("None").check()
     page.get_by_label("Only from these networks").check()
+    page.get_by_role("button", name="Create token").click()
+    expect(page.get_by_role("group", name="Networks").get_by_role("alert")).to_contain_text(
+        "Enter at least one network"
+    )
     page.get_by_label("Networks", exact=True).fill("10.0.0.1/8")
     page.get_by_role("button", name="Create token").click()
     beside = page.get_by_role("group", name="Networks").get_by_role("alert")
@@ -76,6 +81,7 @@ def test_leaving_the_secret_asks_for_confirmation(console: Console, window: Wind
     owner = console.person("owner", OWN)
     page = window(owner).open("/console/tokens")
     page.get_by_role("link", name="New token").click()
+    page.get_by_label("None").check()
     create_token(page, "unkept")
     page.go_back()
     question = page.get_by_role("dialog", name="Leave without the token?")
@@ -110,6 +116,8 @@ def test_token_manager_creates_a_token_for_another_actor(console: Console, windo
     manager = console.person("manager", "MANAGE_ACCESS_TOKENS")
     other = "urn:li:corpuser:somebody-else"
     page = window(manager).open(f"/console/tokens/new?for={other}")
-    expect(page.get_by_label("Acts as")).to_have_value(other)
+    expect(page.get_by_label("Acts as")).to_have_value("somebody-else")
+    page.get_by_label("Everything its actor may do").check()
+    expect(page.locator("#summary")).to_contain_text("may do everything that somebody-else may")
     create_token(page, "for another")
-    expect(page.locator(".facts")).to_contain_text(other)
+    expect(page.locator(".facts").get_by_title(other)).to_have_text("somebody-else")

@@ -99,6 +99,7 @@ def test_person_gets_a_scope_by_a_group_and_loses_it_with_the_group(window: Wind
     expect(page.get_by_text(company.display_name, exact=True)).to_be_visible()
     page.goto("/console/tokens/new")
     page.get_by_label("Name", exact=True).fill("reports")
+    page.get_by_label("Everything its actor may do").check()
     page.get_by_role("button", name="Create token").click()
     token = page.locator("#secret").inner_text()
     assert may_read_reports(console, token)

@@ -36,6 +36,7 @@ def shell(lines: str) -> str:
 def create_token(page: Page, name: str) -> None:
     page.get_by_role("link", name="New token").click()
     page.get_by_label("Name", exact=True).fill(name)
+    page.get_by_label("Everything its actor may do").check()
     page.get_by_role("button", name="Create token").click()
     expect(page.get_by_role("heading", name=f"Created {name}")).to_be_visible()
 
@@ -68,6 +69,7 @@ def test_copied_example_lines_work(console: Console, window: Windows, way: str, 
     alice = console.person("alice", GENERATE)
     page = window(alice, permissions=CLIPBOARD).open("/console/tokens/new")
     page.get_by_label("Name", exact=True).fill("to try")
+    page.get_by_label("None").check()
     page.get_by_role("button", name="Create token").click()
     page.get_by_role("tab", name=way).click()
     text = copy_text(page, page.get_by_role("button", name=f"Copy the {way} lines"))
@@ -132,6 +134,10 @@ def test_token_is_created_and_revoked_by_keyboard(console: Console, window: Wind
     expect(page.get_by_role("heading", name="New token")).to_be_visible()
     tab_to(page, "Name")
     keys.type("by-keyboard")
+    keys.press("Enter")
+    expect(page.get_by_role("alert")).to_contain_text("Select at least one scope")
+    expect(page.get_by_label("Generate Personal Access Tokens")).to_be_focused()
+    keys.press("Space")
     keys.press("Enter")
     expect(page.get_by_role("heading", name="Created by-keyboard")).to_be_focused()
     tab_to(page, "I have stored it")

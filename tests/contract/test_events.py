@@ -175,6 +175,12 @@ CHANGES: list[tuple[Action, str, dict[str, Any], Work]] = [
     ),
     (Action.KEY_PREPARED, "kid-7", {"kind": "RS256"}, lambda s, w: s.replace_next(w, "kid-2", key(7))),
     (Action.KEY_ROTATED, "kid-7", {}, lambda s, w: s.rotate_key(w, "kid-7", key(3))),
+    (
+        Action.TOKEN_UPDATED,
+        numbered_id(99),
+        {"actorUrn": ADMIN, "name": "reports", "fields": ["name", "description"], "oldName": "token 99"},
+        lambda s, w: s.update_token(w, numbered_id(99), None, name="reports", description="nightly"),
+    ),
 ]
 
 

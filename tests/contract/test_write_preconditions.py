@@ -35,6 +35,9 @@ LASTING = record(43, BOB, expires_at=None)
 
 WRITES: dict[str, Write] = {
     "add_token": lambda store, precondition: store.add_token(precondition, record(50), Issue("kid-1", PLENTY)),
+    "update_token": lambda store, precondition: store.update_token(
+        precondition, numbered_id(40), None, name="other", description=None
+    ),
     "revoke_token": lambda store, precondition: store.revoke_token(precondition, numbered_id(40), None),
     "revoke_token with cascade": lambda store, precondition: store.revoke_token(
         precondition, numbered_id(40), None, cascade=True

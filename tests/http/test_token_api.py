@@ -1,4 +1,4 @@
-"""The token API over HTTP: lists, filters, revocation, lookup and limits."""
+"""The token API over HTTP: lists, filters, edits, revocation, lookup and limits."""
 
 import time
 from collections.abc import Callable
@@ -13,6 +13,9 @@ from tests.support.store_file import change_store
 MakeServer = Callable[..., Server]
 GET = "query ($id: String!) { getAccessToken(id: $id) { id actorUrn status } }"
 FIND = "query ($token: String!) { getAccessTokenMetadata(token: $token) { id actorUrn ownerUrn status } }"
+EDIT = """mutation ($id: String!, $input: UpdateAccessTokenInput!) {
+  updateAccessToken(tokenId: $id, input: $input) { id name description } }"""
+UPDATES = "query ($input: ListEventsInput) { listEvents(input: $input) { events { detail } } }"
 ALL = {"alpha", "Beta", "beta two", "gone", "never"}
 SET = "UPDATE tokens SET {} = ? WHERE id = ?"
 
@@ -253,6 +256,47 @@ class TestRevocation:
         made = server.create(holder)
         assert server.revoke(made["metadata"]["id"], token=made["accessToken"])
         assert server.post("{ me { corpUser { urn } } }", token=made["accessToken"]).status_code == 401
+
+
+class TestEdit:
+    def test_name_and_description_are_edited_by_creator_actor_and_manage_all(self, server: Server, holder: str) -> None:
+        made = server.create(ADMIN, of=holder, name="old", description="first")["metadata"]["id"]
+
+        def edit(who: str, **wanted: Any) -> tuple[str, str | None]:
+            shown = server.ask(EDIT, {"id": made, "input": wanted}, actor=who)["updateAccessToken"]
+            assert shown["id"] == made
+            return shown["name"], shown["description"]
+
+        assert edit(holder, name="reports") == ("reports", "first")
+        assert edit(ADMIN, description="nightly", name=None) == ("reports", "nightly")
+        assert edit(ADMIN, description="") == ("reports", None)
+        assert edit(ADMIN, name="reports") == ("reports", None)
+        assert names(server, holder) == ["reports"]
+        found = server.ask(UPDATES, {"input": {"targets": [made], "actions": ["token.updated"]}}, actor=ADMIN)
+        told = [event["detail"] for event in found["listEvents"]["events"]]
+        assert [detail["fields"] for detail in told] == [["description"], ["description"], ["name"]]
+        assert (told[-1]["oldName"], told[-1]["name"]) == ("old", "reports")
+
+    def test_wrong_edits_are_rejected(self, server: Server, holder: str, actor: str) -> None:
+        mine, others = server.create(holder)["metadata"]["id"], server.create(ADMIN)["metadata"]["id"]
+        wrong: list[tuple[str, str, dict[str, Any], int, str]] = [
+            (holder, mine, {"name": ""}, 400, "invalid_field"),
+            (holder, mine, {"name": "x" * 201}, 400, "invalid_field"),
+            (holder, mine, {"description": "x" * 1001}, 400, "invalid_field"),
+            (holder, mine, {}, 400, "invalid_field"),
+            (holder, "nonsense", {"name": "x"}, 400, "invalid_field"),
+            (holder, others, {"name": "x"}, 404, "token_not_found"),
+            (holder, "A" * 43 + "=", {"name": "x"}, 404, "token_not_found"),
+            (f"{actor}-guest", mine, {"name": "x"}, 403, "missing_privilege"),
+        ]
+        for who, token_id, wanted, code, reason in wrong:
+            with pytest.raises(GraphQLRefused) as refusal:
+                server.ask(EDIT, {"id": token_id, "input": wanted}, actor=who)
+            assert (refusal.value.code, refusal.value.reason) == (code, reason), wanted
+        server.revoke(mine)
+        with pytest.raises(GraphQLRefused) as refusal:
+            server.ask(EDIT, {"id": mine, "input": {"name": "x"}}, actor=holder)
+        assert (refusal.value.code, refusal.value.reason) == (409, "already_revoked")
 
 
 class TestLookupByToken:

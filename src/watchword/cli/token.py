@@ -1,4 +1,4 @@
-"""`watchword token`: create, derive, rotate, list, show and revoke tokens; `scan` has a module of its own."""
+"""`watchword token`: create, derive, edit, rotate, list, show and revoke tokens; `scan` has a module of its own."""
 
 import json
 import sys
@@ -338,6 +338,23 @@ def derive(client: "Client", wanted: dict[str, Any], as_json: bool) -> None:
     """
     created = client.derive_token(**wanted)
     _deliver(created, lambda: client.revoke_token(created.metadata.id), json=as_json)
+
+
+@token.command()
+@click.argument("token_id", metavar="ID", callback=_token_id)
+@click.option("--name", help="New name.")
+@click.option("--description", help="New description; an empty one is removed.")
+@json_flag
+@with_client
+def edit(client: "Client", token_id: str, name: str | None, description: str | None, as_json: bool) -> None:
+    """Change the name or description of a token. Limits and expiry cannot be changed: rotate it or create another.
+
+    Example: watchword token edit kOXOJk0rGGlzyLpZKWvq0zVKZ1QOZBZ6cNBhOXFfMsA= --name reports
+    """
+    if name is None and description is None:
+        raise WrongUse("Pass --name, --description or both.")
+    found = client.update_token(token_id, name=name, description=description)
+    show_one({"Name": found.name, "Description": found.description, "Id": found.id}, found, json=as_json)
 
 
 @token.command()

@@ -436,6 +436,19 @@ class Api:
         return ApiRequest(identity, "/auth", read_headers=identity)
 
     @_sends
+    def update_token(
+        self, token_id: str, *, name: str | None = None, description: str | None = None
+    ) -> ApiRequest[TokenInfo]:
+        """Change the name or description of a token, by id or urn. One that is not given stays; an empty description is
+        removed.
+        """
+        variables = {
+            "tokenId: String!": token_id,
+            "input: UpdateAccessTokenInput!": {"name": name, "description": description},
+        }
+        return ask("updateAccessToken", TokenInfo, variables, mutation=True)
+
+    @_sends
     def revoke_token(self, token_id: str, *, cascade: bool = False) -> ApiRequest[None]:
         """Revoke a token, by id or urn, and those derived from it; with `cascade` also those created with one of them.
         When this returns, no instance accepts any of them.

@@ -1,22 +1,36 @@
 /**
- * A new token: shown once, with examples of its use. Leaving the page needs a confirmation.
+ * A new token: shown once, with a check that is not a use and examples of its use. Leaving the page needs a confirmation.
  */
 
 import { html, render } from "./html.js";
-import { fullTime, tokenPath } from "./format.js";
-import { ask, codeBox, copyButton, tabs, warning } from "./components.js";
+import { graphql } from "./api.js";
+import { actor, exact, fullTime, span, tokenPath } from "./format.js";
+import { ask, codeBox, copyButton, errorLine, notice, tabs, warning } from "./components.js";
 import { go, confirmLeave, setHooks } from "./router.js";
+import { WHOLE, statusOf } from "./token_display.js";
+
+/** @typedef {import("./token_display.js").Token} Token */
+
+const CHECK = `query Check($token: String!) { getAccessTokenMetadata(token: $token) { ${WHOLE} } }`;
 
 /**
  * Show a new token in the place of the page, until the user confirms that it is stored.
  * @param {HTMLElement} root
- * @param {{accessToken: string, metadata: import("./token_display.js").Token}} made
- * @param {{heading: string, more?: unknown}} about
+ * @param {{accessToken: string, metadata: Token}} made
+ * @param {{heading: string, grace?: number}} about `grace`: it is a successor, and its first use starts the handover
  */
-export function showSecret(root, { accessToken, metadata }, { heading, more }) {
+export function showSecret(root, { accessToken, metadata }, { heading, grace }) {
   const stored = () => {
     setHooks(root, {});
     void go(tokenPath(metadata.id), { replace: true, sure: true });
+  };
+  const check = async () => {
+    const place = /** @type {HTMLElement} */ (root.querySelector(".checked"));
+    try {
+      render(place, known((await graphql(CHECK, { token: accessToken })).getAccessTokenMetadata));
+    } catch (error) {
+      render(place, errorLine(error));
+    }
   };
   render(root, html`<div class="stack narrow">
     <h1 tabindex="-1">${heading}</h1>
@@ -24,10 +38,15 @@ export function showSecret(root, { accessToken, metadata }, { heading, more }) {
     <div class="field"><span class="label" id="secret-label">The token</span>
       <div class="code secret"><pre tabindex="0" role="region" aria-labelledby="secret-label"><code id="secret">${accessToken}</code></pre>
       ${copyButton(accessToken, "Copy the token")}</div></div>
-    ${more}
-    <dl class="facts"><dt>Acts as</dt><dd class="mono">${metadata.actorUrn}</dd>
-      <dt>Expires</dt><dd>${fullTime(metadata.expiresAt)}</dd></dl>
-    <h2>Try it</h2>
+    <dl class="facts"><dt>Acts as</dt><dd>${actor(metadata.actorUrn, metadata.actorName)}</dd>
+      <dt>Expires</dt><dd>${fullTime(grace === undefined ? metadata.expiresAt : metadata.expiresAtOnceUsed)}</dd></dl>
+    <h2>Check without using it</h2>
+    <p>This asks the server about the token with your session. It does not count as a use${grace === undefined ? "." : ": the old token stays valid."}
+      In a terminal: <code>watchword token show - &lt; FILE</code></p>
+    <p><button type="button" @click=${check}>Check without using it</button></p>
+    <div class="checked" aria-live="polite"></div>
+    ${grace === undefined ? html`<h2>Use it</h2><p>These lines ask the server who the token acts as. That counts as a use.</p>`
+      : handover(metadata, grace)}
     ${metadata.audience ? html`<p class="hint">Its audience is ${metadata.audience.join(", ")}. Watchword rejects it unless
       that includes Watchword.</p>` : null}
     ${metadata.allowedNetworks ? html`<p class="hint">It works only from ${metadata.allowedNetworks.join(", ")}.</p>` : null}
@@ -40,6 +59,23 @@ export function showSecret(root, { accessToken, metadata }, { heading, more }) {
   root.querySelector("h1")?.focus();
   setHooks(root, { leave: () => mayLeave(metadata.name) });
 }
+
+/** What the first use of a successor does, and when. @param {Token} token @param {number} grace */
+const handover = (token, grace) => html`<h2>Start the handover</h2>
+  ${warning(html`<p>The first use of the new token starts the end of the old one. This cannot be undone. Store the new token
+    everywhere first. The lines below use it.</p>`)}
+  <ol class="steps">
+    <li><strong>Until its first use</strong> both tokens work. Without one until ${exact(token.expiresAt ?? 0)}, the new token
+      expires and the old token stays valid.</li>
+    <li><strong>${grace ? `${span(grace)} after its first use` : "At its first use"}</strong> the old token expires.</li>
+    <li><strong>From its first use</strong> the new token is valid until ${token.expiresAtOnceUsed === null
+      ? "it is revoked" : exact(token.expiresAtOnceUsed)}.</li></ol>`;
+
+/** What the server knows about the token. @param {Token} token */
+const known = (token) => (token.effectiveStatus === "ACTIVE"
+  ? notice(html`<p>The server accepts this token${token.expiresAt === null ? "" : ` until ${exact(token.expiresAt)}`}. It acts as
+    ${actor(token.actorUrn, token.actorName)}. ${token.lastUsedAt === null ? "No use is recorded." : "It has been used."} This check was not a use.</p>`)
+  : warning(html`<p>The server knows this token and rejects it: ${statusOf(token)}.</p>`));
 
 /** @param {string} name */
 const mayLeave = (name) => ask({

@@ -1,11 +1,11 @@
 /**
- * Revoking and rotating a token. Each dialog says before what it will do, to whom, and until when.
+ * Revoking, rotating and editing a token. Each dialog says before what it will do, to whom, and until when.
  */
 
 import { html, render } from "./html.js";
 import { graphql, newKey } from "./api.js";
 import { DAY, HOUR, MINUTE, counted, exact, span, time, utc } from "./format.js";
-import { ask, warning } from "./components.js";
+import { ask, field, warning } from "./components.js";
 import { go } from "./router.js";
 import { creating, showSecret } from "./created_token.js";
 import { WHOLE } from "./token_display.js";
@@ -16,6 +16,7 @@ import { WHOLE } from "./token_display.js";
 const PROSPECT = `mutation Prospect($one: RevokeAccessTokensInput!, $all: RevokeAccessTokensInput!) {
   one: revokeAccessTokens(input: $one) { count } all: revokeAccessTokens(input: $all) { count } }`;
 const REVOKE = "mutation Revoke($id: String!, $cascade: Boolean) { revokeAccessToken(tokenId: $id, cascade: $cascade) }";
+const EDIT = `mutation Edit($id: String!, $input: UpdateAccessTokenInput!) { updateAccessToken(tokenId: $id, input: $input) { id } }`;
 const ROTATE = `mutation Rotate($id: String!, $overlap: String, $grace: String) {
   rotateAccessToken(tokenId: $id, overlap: $overlap, grace: $grace) { accessToken metadata { ${WHOLE} } } }`;
 
@@ -80,6 +81,28 @@ export async function revoke(context, token, { close, changed }) {
   await told;
 }
 
+/**
+ * Edit the name and description. `saved` is called when they are.
+ * @param {Token} token @param {() => Promise<void>} saved
+ */
+export async function edit(token, saved) {
+  const done = await ask({
+    title: `Edit ${token.name}`,
+    draft: `token ${token.id}`,
+    action: "Save",
+    content: html`<p>Limits and expiry cannot be changed: rotate the token, or create one like it.</p>
+      ${field({ id: "edit-name", label: "Name", control: html`<input id="edit-name" name="name" required maxlength="200"
+        autocomplete="off" .value=${token.name}>` })}
+      ${field({ id: "edit-description", label: "Description", optional: true, control: html`<textarea id="edit-description"
+        name="description" maxlength="1000" rows="3" .value=${token.description ?? ""}></textarea>` })}`,
+    act: async (form) => {
+      const [name, description] = ["name", "description"].map((word) => String(form.get(word) ?? "").trim());
+      await graphql(EDIT, { id: token.id, input: { name, description } });
+    },
+  });
+  if (done) await saved();
+}
+
 /** @param {Context} context @param {Token} token */
 export async function rotate(context, token) {
   const left = token.expiresAt === null ? Infinity : token.expiresAt - Date.now();
@@ -96,8 +119,8 @@ export async function rotate(context, token) {
     const rest = GRACES.find(([word]) => word === grace)?.[1] ?? 0;
     const until = Date.now() + wait;
     render(steps, html`<li><strong>Now</strong> the new token is shown. Both tokens work.</li>
-      <li><strong>Until <span title="${utc(until)}">${exact(until)}</span></strong> the new token must be used once. If it is not,
-        it expires, and the old token stays valid.</li>
+      <li><strong>Until <span title="${utc(until)}">${exact(until)}</span></strong> the new token must be used once, which starts the
+        handover. If it is not, it expires, and the old token stays valid.</li>
       <li><strong>${rest ? `${span(rest)} after its first use` : "At its first use"}</strong> the old token expires.</li>`);
   };
   draw();
@@ -128,9 +151,7 @@ export async function rotate(context, token) {
   if (!done || !made) return;
   showSecret(context.root, made, {
     heading: `The new ${token.name}`,
-    more: html`<p>Use it before ${exact(made.metadata.expiresAt ?? 0)}, or it expires and the old token stays valid. The old token
-      expires ${GRACES.find(([word]) => word === grace)?.[1]
-        ? `${span(GRACES.find(([word]) => word === grace)?.[1] ?? 0)} after` : "at"} the first use of the new one.</p>`,
+    grace: GRACES.find(([word]) => word === grace)?.[1] ?? 0,
   });
   context.title(`The new ${token.name}`);
 }

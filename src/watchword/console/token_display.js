@@ -99,13 +99,15 @@ const sentenceCase = (scope) => (/^[A-Z][A-Z0-9_]*$/.test(scope)
 /** @param {Token} token a link to its details */
 export const tokenLink = (token) => html`<a href="${tokenPath(token.id)}">${token.name}</a>`;
 
-/** @param {Token} token @param {import("./shell.js").Me} me */
-export function mayRotate(token, me) {
-  const { privileges: may } = me;
-  if (token.status !== "ACTIVE" || token.awaitsFirstUse || token.replacedAt !== null) return false;
-  if (token.actorUrn === me.urn) return may.generatePersonalAccessTokens;
+/** Whether the caller may create tokens for the actor of this one. @param {Token} token @param {import("./shell.js").Me} me */
+export function mayCreate(token, { urn, privileges: may }) {
+  if (token.actorUrn === urn) return may.generatePersonalAccessTokens;
   return token.tokenType === "SERVICE_ACCOUNT" ? may.manageServiceAccounts : may.manageTokens;
 }
+
+/** @param {Token} token @param {import("./shell.js").Me} me */
+export const mayRotate = (token, me) => token.status === "ACTIVE" && !token.awaitsFirstUse && token.replacedAt === null
+  && mayCreate(token, me);
 
 /** @param {Token} token @param {import("./shell.js").Me} me */
 export function mayRevoke(token, me) {

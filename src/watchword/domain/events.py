@@ -30,6 +30,10 @@ class DescribedWord(Enum):
 class Action(DescribedWord):
     TOKEN_CREATED = "token.created", "A token was created: actor and expiry."
     TOKEN_REPLAYED = "token.replayed", "A token was returned again for the same Idempotency-Key and credential."
+    TOKEN_UPDATED = (
+        "token.updated",
+        "The name or description of a token changed: which of them; the name, and the old one.",
+    )
     TOKEN_REVOKED = "token.revoked", "A token was revoked; by the service itself if it could not be delivered."
     TOKEN_DERIVED = "token.derived", "A token was derived from another: parent and expiry."
     TOKEN_ROTATED = "token.rotated", "A successor was created for a token: predecessor and expiry."

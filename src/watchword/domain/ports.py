@@ -258,6 +258,19 @@ class TokenStore(Protocol):
         is revoked or has expired.
         """
 
+    async def update_token(
+        self,
+        precondition: WritePrecondition,
+        token_id: str,
+        visible: TokenVisibility | None,
+        *,
+        name: str | None,
+        description: str | None,
+    ) -> TokenRecord:
+        """Change the name and description of a token; None stays, an empty description is removed. Returns the record.
+        TOKEN_NOT_FOUND and ALREADY_REVOKED as in `revoke_token`.
+        """
+
     async def revoke_token(
         self, precondition: WritePrecondition, token_id: str, visible: TokenVisibility | None, *, cascade: bool = False
     ) -> Revocation:

@@ -1,4 +1,4 @@
-"""Tokens: create, derive, rotate, list, look up, revoke and introspect.
+"""Tokens: create, derive, rotate, edit, list, look up, revoke and introspect.
 
 A caller first gets a grant from an `authorize` method, which denies before any input is parsed. The methods that take
 the grant check what depends on the input, and every write re-checks its precondition in its transaction.
@@ -237,6 +237,19 @@ class Tokens:
 
         return await self._authority.write(grant, write)
 
+    async def update(self, grant: Grant, wanted: str, name: str | None, description: str | None) -> TokenRecord:
+        """Change name and description; None stays. Anyone who may revoke the token may do so."""
+        grant.expect(MINIMUM, ACCOUNTS)
+
+        async def write(grant: Grant) -> TokenRecord:
+            visible = visibility(grant)
+            changed = await self._store.update_token(
+                grant.precondition, wanted, visible, name=name, description=description
+            )
+            return await self._shown(grant, changed)
+
+        return await self._authority.write(grant, write)
+
     async def revoke(self, grant: Grant, wanted: str, *, cascade: bool = False) -> None:
         grant.expect(MINIMUM, ACCOUNTS)
 
@@ -312,9 +325,13 @@ class Tokens:
 
     async def get(self, grant: Grant, wanted: str) -> TokenRecord:
         grant.expect(MINIMUM, ACCOUNTS)
-        rows = await self._without_hidden_makers(grant, (await self._visible(grant, wanted),))
-        (record,) = await self._with_suspensions(rows, grant.caller)
-        return record
+        return await self._shown(grant, await self._visible(grant, wanted))
+
+    async def _shown(self, grant: Grant, record: TokenRecord) -> TokenRecord:
+        """The record as the caller may see it."""
+        rows = await self._without_hidden_makers(grant, (record,))
+        (shown,) = await self._with_suspensions(rows, grant.caller)
+        return shown
 
     async def uses_of(self, ids: Collection[str]) -> Mapping[str, Mapping[int, int]]:
         """The uses by day of tokens that the caller sees."""

@@ -21,6 +21,7 @@ ASKED_BY = {
     "createAccessToken": "token create",
     "deriveAccessToken": "token derive",
     "rotateAccessToken": "token rotate",
+    "updateAccessToken": "token edit",
     "revokeAccessToken": "token revoke",
     "revokeAccessTokens": "token revoke",
     "overview": "overview",

@@ -32,6 +32,15 @@ def test_token_is_created_and_shown_with_limits(server: Server, done: Done, acto
     assert re.search(r"Scopes +nothing\nAudience +this service\nNetworks +any\n", done("token", "show", none["id"]))
 
 
+def test_name_and_description_are_edited(run: Run, done: Done, server: Server, actor: str) -> None:
+    made = server.create(ADMIN, of=actor, name="old")["metadata"]["id"]
+    shown = done("token", "edit", made, "--name", "reports", "--description", "nightly")
+    assert re.search(r"Name +reports\nDescription +nightly\n", shown)
+    assert json.loads(done("token", "edit", made, "--description", "", "--json"))["description"] is None
+    assert "reports" in done("token", "show", made)
+    assert run("token", "edit", made).returncode == 2
+
+
 def test_local_token_can_have_limits(server: Server) -> None:
     ran = server.command_line("token", "create", "--local", "--scope", "orders:read", "--json")
     assert json.loads(ran.stdout)["scopes"] == ["orders:read"]

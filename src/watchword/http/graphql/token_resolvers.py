@@ -58,6 +58,18 @@ async def rotate_access_token(
     return await _deliver(context, await tokens.rotate(grant, token_id, window, request))
 
 
+async def update_access_token(_: Any, info: Info, tokenId: str, input: Json) -> TokenRecord:
+    tokens = info.context.services.core.tokens
+    grant = await tokens.authorize(info.context.caller)
+    token_id, name, description = check_token_id(tokenId, "tokenId"), input.get("name"), input.get("description")
+    if name is None and description is None:
+        raise invalid("input", "input must have name, description or both.")
+    if name is not None:
+        check_name(name)
+    changed = await tokens.update(grant, token_id, name, check_description(description))
+    return await info.context.with_name(changed)
+
+
 async def revoke_access_token(_: Any, info: Info, tokenId: str, cascade: bool | None = None) -> bool:
     tokens = info.context.services.core.tokens
     grant = await tokens.authorize(info.context.caller)

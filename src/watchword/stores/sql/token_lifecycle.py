@@ -162,6 +162,40 @@ class SqlTokens(SqlPart):
         await write_events(tx, precondition, [event], now)
         return True
 
+    @transaction
+    async def update_token(
+        self,
+        tx: Transaction,
+        precondition: WritePrecondition,
+        token_id: str,
+        visible: TokenVisibility | None,
+        *,
+        name: str | None,
+        description: str | None,
+    ) -> TokenRecord:
+        locks = {"shared": [TOKENS], "exclusive": [family_lock(await tx.root_of(token_id))]}
+        now = await check_precondition(tx, precondition, **locks)
+        old = await _get(tx, token_id)
+        if old is None or (visible is not None and not visible.covers(old)):
+            raise rows.no_token()
+        if old.revoked_at is not None:
+            raise rows.already_revoked(old.revoked_at)
+        new = old._replace(
+            name=old.name if name is None else name,
+            description=old.description if description is None else description or None,
+        )
+        fields = [word for word in ("name", "description") if getattr(old, word) != getattr(new, word)]
+        if not fields:
+            return old
+        await tx.execute(
+            "UPDATE tokens SET name = $2, description = $3 WHERE id = $1", old.id, new.name, new.description
+        )
+        detail: dict[str, Detail] = {"actorUrn": old.actor_urn, "name": new.name, "fields": fields}
+        if old.name != new.name:
+            detail["oldName"] = old.name
+        await write_events(tx, precondition, [Event(Action.TOKEN_UPDATED, old.id, detail)], now)
+        return new
+
     async def revoke_token(
         self, precondition: WritePrecondition, token_id: str, visible: TokenVisibility | None, *, cascade: bool = False
     ) -> Revocation:
