@@ -10,6 +10,7 @@ from tests.support.console import Console
 from tests.support.server import GENERATE, MANAGE_ALL
 
 MANY = 200
+TYPED_FROM = 10
 
 
 def create_many(console: Console, urn: str) -> list[tuple[str, str]]:
@@ -25,11 +26,12 @@ def create_many(console: Console, urn: str) -> list[tuple[str, str]]:
 
 
 def revoke_after_dry_run(page: Page, count: int) -> None:
-    """Type the count; the button is disabled until then."""
+    """Confirm; from ten tokens on the count is typed, and the button is disabled until then."""
     page.get_by_role("button", name=f"Revoke {count} tokens…").click()
     confirm = page.get_by_role("dialog").get_by_role("button", name=f"Revoke {count} tokens")
-    expect(confirm).to_be_disabled()
-    page.get_by_label(f"Type {count} to confirm").fill(str(count))
+    if count >= TYPED_FROM:
+        expect(confirm).to_be_disabled()
+        page.get_by_label(f"Type {count} to confirm").fill(str(count))
     confirm.click()
 
 
@@ -37,11 +39,11 @@ def test_admin_revokes_200_tokens_and_gets_a_receipt(console: Console, window: W
     leaker = console.person("leaker", GENERATE)
     made = create_many(console, leaker.urn)
     page = window(console.root).open("/console/all-tokens")
-    page.get_by_label("Actor").fill(leaker.name)
-    page.get_by_label("Actor").press("Enter")
+    page.locator("#filter-actor").fill(leaker.name)
+    page.locator("#filter-actor").press("Enter")
     page.get_by_role("searchbox").fill("leaked")
     page.get_by_role("searchbox").press("Enter")
-    page.get_by_role("button", name=f"Revoke all {MANY} matching…").click()
+    page.get_by_role("button", name="Revoke all matching…").click()
     expect(page.get_by_role("heading", name=f"Dry run: {MANY} tokens of 1 actor")).to_be_focused()
     assert console.server.verify(made[0][0]).status_code == 204
     revoke_after_dry_run(page, MANY)
@@ -64,7 +66,7 @@ def test_selection_across_pages_revokes_only_selected_tokens(console: Console, w
     page.get_by_label("Select job 03").check()
     page.get_by_role("link", name="Next page").click()
     page.get_by_label("Select job 21").check()
-    page.get_by_role("button", name="Revoke 2 selected…").click()
+    page.get_by_role("button", name="Revoke selected…").click()
     revoke_after_dry_run(page, 2)
     expect(page.get_by_role("status").filter(has_text="Revoked 2 tokens")).to_be_visible()
     dead = {name for name, token in made.items() if console.server.verify(token).status_code == 401}
@@ -76,7 +78,7 @@ def test_token_created_after_the_dry_run_stops_the_revocation(console: Console, 
     made = [console.token(busy.urn, name=f"run {number}")[0] for number in range(2)]
     opened = window(console.root)
     page = opened.open(f"/console/all-tokens?actor={busy.urn}&q=run")
-    page.get_by_role("button", name="Revoke all 2 matching…").click()
+    page.get_by_role("button", name="Revoke all matching…").click()
     expect(page.get_by_role("heading", name="Dry run: 2 tokens of 1 actor")).to_be_visible()
     made.append(console.token(busy.urn, name="run 2")[0])
     revoke_after_dry_run(page, 2)
@@ -89,13 +91,13 @@ def test_token_created_after_the_dry_run_stops_the_revocation(console: Console, 
     assert {console.server.verify(token).status_code for token in made} == {401}
 
 
-def test_dry_run_lists_actors_and_warns_about_the_own_session(console: Console, window: Windows) -> None:
+def test_dry_run_names_tokens_and_warns_about_the_own_session(console: Console, window: Windows) -> None:
     boss = console.person("boss", GENERATE, MANAGE_ALL)
     console.token(boss.urn, name="spare")
     page = window(boss).open(f"/console/all-tokens?actor={boss.urn}")
-    page.get_by_role("button", name="Revoke all 2 matching…").click()
+    page.get_by_role("button", name="Revoke all matching…").click()
     expect(page.get_by_text("you will be signed out")).to_be_visible()
-    expect(page.get_by_role("table", name="Tokens by actor")).to_contain_text(f"{boss.name}")
+    expect(page.get_by_role("table", name="Tokens to revoke")).to_contain_text("spare")
     page.get_by_role("button", name="Cancel").click()
     expect(page.get_by_role("button", name="Revoke 2 tokens…")).to_have_count(0)
     assert console.server.verify(boss.token).status_code == 204
@@ -115,12 +117,12 @@ def test_token_filters_are_kept_in_the_url(console: Console, window: Windows) ->
     console.token(who.urn, name="short", duration="ONE_DAY")
     console.token(who.urn, name="long", duration="ONE_YEAR")
     page = window(console.root).open(f"/console/all-tokens?actor={who.urn}")
-    page.get_by_label("Expires").select_option("Within 7 days")
+    page.locator("#filter-expires").select_option("Within 7 days")
     expect(page.locator("main tbody tr")).to_have_count(1)
     expect(page.locator("main tbody tr")).to_contain_text("short")
     expect(page).to_have_url(re.compile("expires=week"))
     page.reload()
-    expect(page.get_by_label("Expires")).to_have_value("week")
+    expect(page.locator("#filter-expires")).to_have_value("week")
     expect(page.locator("main tbody tr")).to_have_count(1)
 
 

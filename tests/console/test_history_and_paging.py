@@ -40,8 +40,8 @@ def test_back_forward_and_reload_restore_the_page(console: Console, window: Wind
     expect(page.get_by_role("link", name="token 24")).to_be_visible()
     second = names(page)
     assert (len(first), len(second), set(first) & set(second)) == (PAGE, 6, set())
-    page.get_by_label("Search names").fill("token 1")
-    page.get_by_label("Search names").press("Enter")
+    page.get_by_label("Search tokens").fill("token 1")
+    page.get_by_label("Search tokens").press("Enter")
     expect_range(page, 1, 10, 10)
     page.get_by_role("link", name="token 13").click()
     panel = page.get_by_role("dialog", name="token 13")
@@ -49,7 +49,7 @@ def test_back_forward_and_reload_restore_the_page(console: Console, window: Wind
 
     page.reload()
     expect(panel).to_be_visible()
-    expect(page.get_by_label("Search names")).to_have_value("token 1")
+    expect(page.get_by_label("Search tokens")).to_have_value("token 1")
     page.go_back()
     expect(panel).to_have_count(0)
     expect_range(page, 1, 10, 10)
@@ -76,9 +76,9 @@ def crowded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Console]:
 
 
 def test_100000_tokens_are_paged_with_one_request_per_page(crowded: Console, window: Windows) -> None:
-    # A tenth of the tokens is revoked and not listed. The latest expiry comes first; root's own token expires in an
+    # A tenth of the tokens is revoked and not listed. The soonest expiry comes first; root's own token expires in an
     # hour.
-    listed = [f"token {number}" for number in range(MANY) if not is_revoked(number)] + ["first"]
+    listed = ["first", *(f"token {number}" for number in reversed(range(MANY)) if not is_revoked(number))]
     opened = window(crowded.root, on=crowded)
     page = opened.open("/console/all-tokens")
     page.wait_for_load_state("networkidle")

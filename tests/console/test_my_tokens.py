@@ -41,7 +41,7 @@ def test_filters_order_and_page_survive_a_reload(console: Console, window: Windo
     page.keyboard.press("Enter")
     page.get_by_role("link", name="Name").click()
     expect(page.locator("table.rows tbody th a").first).to_have_text("job-00")
-    page.get_by_label("Status").select_option("live")
+    page.locator("#filter-status").select_option("live")
     page.get_by_role("link", name="Next page").click()
     expect(page.locator(".pager")).to_contain_text("21\N{EN DASH}23 of 23")
     assert "q=job-" in page.url
@@ -50,7 +50,7 @@ def test_filters_order_and_page_survive_a_reload(console: Console, window: Windo
     page.reload()
     expect(page.locator(".pager")).to_contain_text("21\N{EN DASH}23 of 23")
     assert names(page) == ["job-20", "job-21", "job-22"]
-    expect(page.get_by_label("Status")).to_have_value("live")
+    expect(page.locator("#filter-status")).to_have_value("live")
     page.go_back()
     expect(page.locator(".pager")).to_contain_text("1\N{EN DASH}20 of 23")
 
@@ -60,7 +60,7 @@ def test_totals_link_to_the_filtered_list(console: Console, window: Windows) -> 
     console.token(owner.urn, name="short", duration="ONE_DAY")
     page = window(owner).open("/console/tokens")
     expect(page.locator(".numbers")).to_contain_text("2 live")
-    page.get_by_role("link", name="1 expires this week").click()
+    page.get_by_role("link", name="1 expires within 7 days").click()
     expect(page.locator("table.rows tbody tr")).to_have_count(1)
     assert names(page) == ["short"]
     expect(page.locator("table.rows tbody tr")).to_contain_text("soon")

@@ -72,7 +72,7 @@ def test_session_ends_when_another_window_revokes_its_token(console: Console, wi
     there.locator("dialog").get_by_role("button", name="Revoke to sign in with").click()
     expect(there.locator("dialog")).to_have_count(0)
     mine.watch.allow("status of 401")
-    page.get_by_label("Status").select_option("all")
+    page.locator("#filter-status").select_option("all")
     expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
     expect(page.get_by_role("alert")).to_contain_text("revoked")
     enter_token(page, second)

@@ -152,7 +152,7 @@ def test_token_is_created_and_revoked_by_keyboard(console: Console, window: Wind
     page.keyboard.press("Escape")
     expect(page.locator(".panel")).to_have_count(0)
     keys.press("/")
-    expect(page.get_by_label("Search names")).to_be_focused()
+    expect(page.get_by_label("Search tokens")).to_be_focused()
 
 
 FOCUSED = """() => { const at = document.activeElement; const label = at.labels?.[0]?.textContent

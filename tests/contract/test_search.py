@@ -9,9 +9,10 @@ from tests.contract.harness import ANN, BOB, EVE, HOUR, PLENTY, SYSTEM, Run, Sto
 from tests.support.backends import NOW, Backend, SettableClock
 from tests.support.search_reference import listed, matches, value_of
 from tests.support.strategies import families, names, numbered_id, record_lists, searches, sorts
-from watchword.domain.actors import WritePrecondition
+from watchword.domain.actors import ActorStatus, ProfileField, WritePrecondition
 from watchword.domain.filters import Condition, Field, Filter, Search, Sort, SortField
 from watchword.domain.ports import Issue, Page, Store, Use
+from watchword.domain.token_limits import Limits
 from watchword.domain.tokens import TokenRecord
 from watchword.service.tokens import JSON_FIELDS
 
@@ -283,3 +284,31 @@ def test_any_name_is_found(harness: StoreHarness, name: str, sort: Sort) -> None
     assert token.id in harness.ids(where(Field.NAME, name), sort=sort, count=1_000)
     same = where(Field.NAME, name.lower(), condition=Condition.IEQUAL)
     assert (token.id in harness.ids(same, count=1_000)) == matches(same, token, NOW)
+
+
+def test_text_finds_names_of_actors_scopes_and_suspended_actors(harness: StoreHarness) -> None:
+    nightly = harness.token(
+        1, ANN, owner=BOB, name="Nightly ÉTÉ", limits=Limits(scopes=("repo:read", "VIEW_AUDIT_LOG"))
+    )
+    plain = harness.token(2, BOB, description="Runs on Sunday")
+    bare = harness.token(3, EVE, owner=EVE, limits=Limits(scopes=()))
+    harness.run(harness.store.set_profile(SYSTEM, BOB, {ProfileField.DISPLAY_NAME: "Robert ÉMILE Ŝmith"}))
+    harness.run(harness.store.set_actor_status(SYSTEM, EVE, ActorStatus.SUSPENDED))
+
+    def text(*values: str, negated: bool = False) -> set[str]:
+        return set(harness.ids(where(Field.TEXT, *values, condition=Condition.CONTAIN, negated=negated)))
+
+    assert text("nightly été") == {nightly.id}
+    assert text("SUNDAY") == {plain.id}
+    assert text("émile ŝ") == text("ROBERT Émile") == {nightly.id, plain.id}
+    assert text(bare.id.swapcase()) == text("CORPUSER:eve") == {bare.id}
+    assert text("sunday", "NIGHTLY") == {nightly.id, plain.id}
+    assert text("robert", negated=True) == {bare.id}
+    assert text("%", "_") == set()
+    assert harness.ids(where(Field.SCOPE, "repo:read")) == [nightly.id]
+    assert harness.ids(where(Field.SCOPE, "repo")) == []
+    assert harness.ids(where(Field.SCOPE, "repo:read", negated=True)) == [bare.id]
+    assert harness.ids(where(Field.SCOPE, condition=Condition.EXISTS, negated=True)) == [plain.id]
+    assert harness.ids(where(Field.EFFECTIVE_STATUS, "SUSPENDED")) == [bare.id]
+    assert set(harness.ids(where(Field.EFFECTIVE_STATUS, "ACTIVE"))) == {nightly.id, plain.id}
+    assert len(harness.ids(where(Field.STATUS, "ACTIVE"))) == 3

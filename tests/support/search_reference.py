@@ -6,7 +6,7 @@ from typing import Any
 from watchword.domain.events import EventSearch, KeptEvent
 from watchword.domain.filters import Condition, Field, Filter, Search, Value
 from watchword.domain.names import token_urn
-from watchword.domain.tokens import TokenRecord
+from watchword.domain.tokens import SUSPENDED, TokenRecord, TokenStatus
 
 
 def ordered(records: Iterable[TokenRecord], search: Search, now: int) -> list[TokenRecord]:
@@ -32,6 +32,15 @@ def value_of(record: TokenRecord, field: Field, now: int) -> Value | None:
             return record.type.value
         case Field.STATUS:
             return record.status(now).value
+        case Field.EFFECTIVE_STATUS:
+            return (
+                SUSPENDED if record.suspended and record.status(now) is TokenStatus.ACTIVE else record.status(now).value
+            )
+        case Field.SCOPE:
+            return None if record.limits.scopes is None else "\n".join(record.limits.scopes)
+        case Field.TEXT:
+            texts = (record.name, record.description, record.id, record.actor_urn, record.owner_urn)
+            return "\n".join([*filter(None, texts), record.actor_name or "", record.owner_name or ""])
         case Field.LAST_ACTIVITY_AT:
             return record.created_at if record.last_used_at is None else record.last_used_at
         case _:
@@ -51,6 +60,10 @@ _TESTS: dict[Condition, Callable[..., bool]] = {
     Condition.LESS_THAN: lambda found, value: found < value,
     Condition.LESS_THAN_OR_EQUAL_TO: lambda found, value: found <= value,
 }
+_FIELD_TESTS: dict[Field, Callable[..., bool]] = {
+    Field.SCOPE: lambda found, value: value in found.split("\n"),
+    Field.TEXT: lambda found, value: any(value.lower() in text.lower() for text in found.split("\n")),
+}
 
 
 def matches(asked: Filter | Search, record: TokenRecord, now: int) -> bool:
@@ -61,7 +74,7 @@ def matches(asked: Filter | Search, record: TokenRecord, now: int) -> bool:
             return (found is not None) != asked.negated
         if found is None:
             return False
-        test = _TESTS[asked.condition]
+        test = _FIELD_TESTS.get(asked.field) or _TESTS[asked.condition]
         return any(test(found, value) for value in asked.values) != asked.negated
     if asked.own is not None and value_of(record, asked.own[0], now) != asked.own[1]:
         return False

@@ -40,7 +40,8 @@ def numbered_id(number: int) -> str:
     return b64encode(hashlib.sha256(b"%d" % number).digest()).decode()
 
 
-words = st.lists(st.sampled_from(("repo:read", "repo:write", "VIEW_AUDIT_LOG")), max_size=2, unique=True).map(tuple)
+NAMED_SCOPES = ("repo:read", "repo:write", "VIEW_AUDIT_LOG")
+words = st.lists(st.sampled_from(NAMED_SCOPES), max_size=2, unique=True).map(tuple)
 allowed = st.lists(st.sampled_from(("10.0.0.0/8", "2001:db8::/32")), max_size=2, unique=True).map(tuple)
 limits = st.builds(Limits, st.none() | words, st.none() | words, st.none() | allowed)
 
@@ -97,15 +98,17 @@ def filters(draw: st.DrawFn, among: list[TokenRecord] | None = None) -> Filter:
     negated = draw(st.booleans())
     if condition is Condition.EXISTS:
         return Filter(field, condition, (), negated)
-    if field.kind.words:
-        value: st.SearchStrategy[Value] = st.sampled_from(field.kind.words)
+    if field.kind.words or field is Field.SCOPE:
+        value: st.SearchStrategy[Value] = st.sampled_from(field.kind.words or NAMED_SCOPES)
     elif field.kind.numeric:
         value = times | st.sampled_from([-(2**63) + 1, -1, 0, 2**63 - 1])
     else:
         value = text
     values = draw(st.lists(value, min_size=1, max_size=4))
     known = [found for record in among or () if (found := value_of(record, field, NOW)) is not None]
-    if known and not field.kind.words:
+    if field is Field.TEXT:
+        known = [part for found in known for part in str(found).split("\n")]
+    if known and not field.kind.words and field is not Field.SCOPE:
         values += [_near(found, draw) for found in draw(st.lists(st.sampled_from(known), max_size=3))]
     return Filter(field, condition, tuple(dict.fromkeys(values)), negated)
 

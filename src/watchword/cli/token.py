@@ -64,7 +64,7 @@ from watchword.domain.errors import Fault, OperatorError
 from watchword.domain.filters import SortField
 from watchword.domain.lifetimes import Duration
 from watchword.domain.secret import Secret
-from watchword.domain.tokens import TokenStatus, check_token_id
+from watchword.domain.tokens import SUSPENDED, TokenStatus, check_token_id
 from watchword.settings import Settings, load
 
 if TYPE_CHECKING:
@@ -111,11 +111,16 @@ class _Filter:
 
 
 _AHEAD, _BACK = Moment(ago=False), Moment(ago=True)
-_STATUS = click.Choice([status.name for status in TokenStatus], case_sensitive=False)
+_STATUS = click.Choice([*(status.name for status in TokenStatus), SUSPENDED], case_sensitive=False)
 _FILTERS = (
     _Filter("--actor", "actorUrn", "EQUAL", "Tokens that act as this user.", metavar="URN"),
     _Filter("--owner", "ownerUrn", "EQUAL", "Tokens that this user created.", metavar="URN"),
-    _Filter("--status", "status", "IN", "Repeatable. [default: all but REVOKED]", type=_STATUS, multiple=True),
+    _Filter("--status", "effectiveStatus", "IN", "Repeatable. [default: all but REVOKED]", type=_STATUS, multiple=True),
+    _Filter(
+        "--search", "text", "CONTAIN", "Text in name, description, id, actor or owner, in any case.", metavar="TEXT"
+    ),
+    _Filter("--scope", "scope", "EQUAL", "Tokens that name this scope."),
+    _Filter("--network", "lastNetwork", "EQUAL", "Tokens last used from this network.", metavar="CIDR"),
     _Filter("--name-contains", "name", "CONTAIN", "Tokens with this text in their name."),
     _Filter("--expires-before", "expiresAt", "LESS_THAN", "A date, time, or span from now.", type=_AHEAD),
     _Filter("--expires-after", "expiresAt", "GREATER_THAN_OR_EQUAL_TO", "A date, time, or span from now.", type=_AHEAD),

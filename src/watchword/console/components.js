@@ -160,8 +160,8 @@ export function copyButton(text, label = "Copy") {
     ><span class="word">Copy</span></button>`;
 }
 
-/** @param {string} text */
-async function toClipboard(text) {
+/** @param {string} text @returns {Promise<boolean>} whether the browser allowed it */
+export async function toClipboard(text) {
   try {
     await navigator.clipboard.writeText(text);
     return true;
@@ -281,6 +281,35 @@ export function say(text) {
   requestAnimationFrame(() => {
     place.textContent = text;
   });
+}
+
+/**
+ * A button that opens a list of links and buttons. Escape, a click elsewhere and each of its items close it.
+ * @param {{text: unknown, label: string, items: () => unknown, class?: string}} what `items`: `<li>` elements, asked for when it opens
+ */
+export function menu({ text, label, items, class: kind = "" }) {
+  const id = newId("menu");
+  /** @param {Event} event */
+  const opening = (event) => {
+    if (/** @type {ToggleEvent} */ (event).newState === "open") render(/** @type {Element} */ (event.currentTarget), items());
+  };
+  /** @param {Event} event */
+  const opened = (event) => {
+    const list = /** @type {HTMLElement} */ (event.currentTarget);
+    const button = list.parentElement?.querySelector("button");
+    if (!button || !list.matches(":popover-open")) return;
+    const box = button.getBoundingClientRect();
+    const below = box.bottom + 4 + list.offsetHeight <= innerHeight;
+    list.style.left = `${Math.max(8, Math.min(box.left, innerWidth - list.offsetWidth - 8))}px`;
+    list.style.top = `${below ? box.bottom + 4 : Math.max(8, box.top - 4 - list.offsetHeight)}px`;
+  };
+  /** @param {Event} event */
+  const close = (event) => {
+    const item = event.target instanceof Element ? event.target.closest("a, button") : null;
+    if (item) /** @type {HTMLElement} */ (event.currentTarget).hidePopover();
+  };
+  return html`<span class="menu"><button type="button" class="${kind}" popovertarget="${id}" aria-label="${label}">${text}</button><ul
+    id="${id}" popover aria-label="${label}" @beforetoggle=${opening} @toggle=${opened} @click=${close}></ul></span>`;
 }
 
 /**

@@ -57,7 +57,7 @@ class Selection:
     @property
     def follows_dead(self) -> bool:
         """Whether a cascade also follows dead tokens: where ids or a status filter name them."""
-        return self.cascade and (self.ids is not None or any(f.field is Field.STATUS for f in self.filters))
+        return self.cascade and (self.ids is not None or any(f.names_status for f in self.filters))
 
     @property
     def is_plain(self) -> bool:

@@ -13,14 +13,16 @@ from typing import Any, NamedTuple
 from watchword.domain.errors import invalid
 from watchword.domain.lifetimes import parse_iso
 from watchword.domain.names import check_text, own_token_urn
-from watchword.domain.tokens import TokenStatus, TokenType
+from watchword.domain.token_limits import check_scope_name
+from watchword.domain.tokens import SUSPENDED, TokenStatus, TokenType
 
 MAX_FILTERS = 20
 MAX_VALUES = 300
 MAX_CHARACTERS = 50_000  # in all filters of a list
 MAX_VALUE = 1_000
 MAX_TESTS = 8
-MAX_TESTED = 5_000  # values, and their characters, in all filters except EQUAL and IN: each is compared with each token
+TEXT_TESTS = 4  # what a value of `text` counts for: it is compared with several columns
+MAX_TESTED = 5_000  # characters of the values that are compared with each token: all but EQUAL and IN
 MAX_COUNT = 1_000
 MAX_SHOWN = 50_000  # rows times fields, in all lists of one request
 MAX_EFFORT = MAX_TESTS  # full scans over all tokens in one request
@@ -88,6 +90,7 @@ class Field(Enum):
     OWNER_URN = ("ownerUrn", _text)
     TOKEN_TYPE = ("tokenType", FieldKind(_ANY, tuple(t.value for t in TokenType)))
     STATUS = ("status", FieldKind(_ANY, tuple(s.value for s in TokenStatus)))
+    EFFECTIVE_STATUS = ("effectiveStatus", FieldKind(_ANY, (*(s.value for s in TokenStatus), SUSPENDED)))
     PARENT = ("parentId", _id)
     MINTED_WITH = ("mintedWith", _id)
     CREATED_AT = ("createdAt", _time)
@@ -97,8 +100,12 @@ class Field(Enum):
     REVOKED_AT = ("revokedAt", _time)
     USE_COUNT = ("useCount", _number)
     LAST_NETWORK = ("lastNetwork", _text)
+    SCOPE = ("scope", _id)  # a scope that the token names; missing: the token has no limit of scopes
+    # Name, description, id, and the urns and names of actor and owner, in any case.
+    TEXT = ("text", FieldKind((Condition.CONTAIN,)))
 
 
+_STATUSES = (Field.STATUS, Field.EFFECTIVE_STATUS)
 _BY_WORD = {field.word: field for field in Field}
 
 
@@ -116,6 +123,15 @@ class Filter(NamedTuple):
             and (self.condition is Condition.EQUAL or self.condition is Condition.IN)
             and (self.values == (value,) or set(self.values) == {value})
         )
+
+    @property
+    def names_status(self) -> bool:
+        return self.field in _STATUSES
+
+    @property
+    def is_looked_up(self) -> bool:
+        """Whether a value is looked up; otherwise each is compared with each token."""
+        return self.condition in (Condition.EQUAL, Condition.IN) and self.field is not Field.SCOPE
 
 
 def parse_filters(asked: Sequence[Mapping[str, Any]], now: int) -> tuple[Filter, ...]:
@@ -165,6 +181,8 @@ def _parse_value(field: Field, text: str, where: str, now: int) -> Value:
         return _parse_number(text, where, field.kind)
     if field.kind.words and text not in field.kind.words:
         raise invalid(where, f"{where} for {field.word} must be one of: {', '.join(field.kind.words)}.")
+    if field is Field.SCOPE:
+        return check_scope_name(text, where)
     return own_token_urn(text) if field is Field.URN else text
 
 
@@ -244,7 +262,7 @@ class Search:
         unfiltered = len(self.filters) == (0 if self.pinned is None else 1)
         if unfiltered and self.sort == BY_END and self.start <= MAX_COUNT:
             return 0
-        return max(1, len(_tested(self.filters)))
+        return max(1, _tests(self.filters))
 
     def held_to(self, field: Field, value: str) -> "Search":
         """The search with the server's constraint."""
@@ -253,7 +271,11 @@ class Search:
 
     @property
     def shows_revoked(self) -> bool:
-        return any(f.field is Field.STATUS for f in self.filters)
+        """Whether a filter names a status, and none excludes revoked tokens."""
+        named = [f for f in self.filters if f.names_status]
+        return bool(named) and all(
+            (f.condition is Condition.EXISTS or TokenStatus.REVOKED.value in f.values) != f.negated for f in named
+        )
 
 
 def check_page(start: int, count: int) -> None:
@@ -277,15 +299,16 @@ def check_filter_sizes(values: Sequence[int]) -> None:
 
 
 def check_tests(filters: tuple[Filter, ...]) -> tuple[Filter, ...]:
-    """EQUAL and IN look a value up; all other conditions compare it with each of theirs."""
+    """EQUAL and IN look a value up, except that of a scope; all others are compared with each token."""
     if _characters(value for f in filters for value in f.values) > MAX_CHARACTERS:
         raise invalid("filters.values", f"filters may have at most {MAX_CHARACTERS:,} characters of values together.")
-    tested = _tested(filters)
-    if len(tested) > MAX_TESTS:
+    if _tests(filters) > MAX_TESTS:
         raise invalid(
-            "filters.values", f"filters other than EQUAL and IN may have at most {MAX_TESTS} values together."
+            "filters.values",
+            f"filters other than EQUAL and IN may have at most {MAX_TESTS} values together. Those of scope count too, "
+            f"and one of text counts as {TEXT_TESTS}.",
         )
-    if _characters(tested) > MAX_TESTED:
+    if _characters(value for f in filters if not f.is_looked_up for value in f.values) > MAX_TESTED:
         raise invalid(
             "filters.values",
             f"filters other than EQUAL and IN may have at most {MAX_TESTED:,} characters of values together.",
@@ -293,8 +316,9 @@ def check_tests(filters: tuple[Filter, ...]) -> tuple[Filter, ...]:
     return filters
 
 
-def _tested(filters: Iterable[Filter]) -> list[str | int]:
-    return [value for f in filters if f.condition not in (Condition.EQUAL, Condition.IN) for value in f.values]
+def _tests(filters: Iterable[Filter]) -> int:
+    """How many values are compared with each token."""
+    return sum(len(f.values) * (TEXT_TESTS if f.field is Field.TEXT else 1) for f in filters if not f.is_looked_up)
 
 
 def check_effort(effort: int, pinned_effort: int) -> None:

@@ -87,7 +87,7 @@ def check_limits(
     if sum(map(len, [*(scopes or ()), *(audience or ())])) > MAX_TEXT:
         raise invalid("scopes", f"scopes and audience may have at most {MAX_TEXT:,} characters together.")
     return Limits(
-        None if scopes is None else _each(scopes, "scopes", _scope),
+        None if scopes is None else _each(scopes, "scopes", check_scope_name),
         None if audience is None else _each(audience, "audience", _audience),
         None if networks is None else _each(networks, "allowedNetworks", _network),
     )
@@ -119,7 +119,8 @@ def _each(values: Sequence[str], field: str, check: Callable[[str, str], str]) -
     return tuple(sorted({check(value, f"{field}[{index}]") for index, value in enumerate(values)}))
 
 
-def _scope(word: str, field: str) -> str:
+def check_scope_name(word: str, field: str) -> str:
+    """The name of a privilege of this service, or a scope of another one."""
     if _PRIVILEGE.fullmatch(word) and word not in Privilege.__members__:
         raise invalid(
             field,

@@ -11,7 +11,7 @@ import { creating, showSecret } from "../created_token.js";
 import { WHOLE } from "../token_display.js";
 import { keepDraft } from "../drafts.js";
 import { actorInput, actorName, userUrn, wordsIn } from "./actor_names.js";
-import { showWhyNot } from "./tokens.js";
+import { showWhyNot } from "./missing_privilege.js";
 
 /** @typedef {import("../token_display.js").Privilege} Privilege */
 /** @typedef {import("../token_display.js").Token} Token */

@@ -11,6 +11,7 @@ import ssl
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Self, TypeVar
@@ -69,6 +70,8 @@ _FOLDED = {
     "tokens.name": "coalesce(tokens.name_folded, lower(tokens.name))",
     "tokens.description": "coalesce(tokens.description_folded, lower(tokens.description))",
 }
+_NAMES_OF_ACTORS = ("actors.display_name", "service_accounts.name")
+LAST_CASED = 0x20000  # no character from here on has a case
 # The bearer's family is read before it is locked: it never changes.
 _LOCK = "SELECT hold($1::text[] || ('token:' || family_of($3::text)), $2::text[])"
 # In one order, so that no two transactions that change the same rows wait for each other.
@@ -94,6 +97,24 @@ WITH revoked AS (
 SELECT id, actor_urn FROM revoked"""
 
 
+def _lowered(text: str) -> str:
+    """SQL that lowers the case: of ASCII letters, and in names of actors of all letters."""
+    if text not in _NAMES_OF_ACTORS:
+        return f'lower({text} COLLATE "C")'
+    upper, lower = _letters()
+    return (
+        f"CASE WHEN octet_length({text}) = length({text}) THEN lower({text})"
+        f" ELSE translate({text}, '{upper}', '{lower}') END"
+    )
+
+
+@cache
+def _letters() -> tuple[str, str]:
+    """All capital letters, and the small one of each."""
+    pairs = [(one, one.lower()) for one in map(chr, range(LAST_CASED)) if len(one.lower()) == 1 and one.lower() != one]
+    return "".join(one for one, _ in pairs), "".join(small for _, small in pairs)
+
+
 DIALECT = Dialect(
     for_update="FOR UPDATE",
     skip_locked="FOR UPDATE SKIP LOCKED",
@@ -106,9 +127,10 @@ DIALECT = Dialect(
     any_of=lambda parameter: f"= ANY ({parameter}::text[])",
     any_number=lambda parameter: f"= ANY ({parameter}::bigint[])",
     each_of=lambda parameter, kind: f"unnest({parameter}::{kind}[]) AS each_of (value)",
-    folded=lambda text: _FOLDED.get(text, f'lower({text} COLLATE "C")'),
+    folded=lambda text: _FOLDED.get(text) or _lowered(text),
     position=lambda text, part: f"strpos({text}, {part})",
     ends_with=lambda text, part: f"right({text}, length({part})) = {part}",
+    json_member=lambda column, name: f"({column}::json ->> '{name}')",
     json_array=lambda column, source: f"array_to_json(ARRAY(SELECT {column} FROM {source}))::text",
     json_rows=lambda columns: f"coalesce(json_agg(json_build_array({columns})), '[]')::text",
     json_objects=lambda _: "coalesce(json_agg(page), '[]')::text",

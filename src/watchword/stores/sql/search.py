@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from watchword.domain.bulk_revocation import Selection
-from watchword.domain.filters import BY_END, Condition, Field, Filter, Search, Sort, SortField
+from watchword.domain.filters import BY_END, Condition, Field, Filter, Search, Sort, SortField, Value
 from watchword.domain.names import TOKEN_PREFIX
 from watchword.domain.ports import JsonRows, Page
 from watchword.stores import rows
@@ -15,17 +15,21 @@ from watchword.stores.sql.transaction import Dialect
 
 INLINE_ROWS = 200
 
-_STATUS = (
-    "(CASE WHEN tokens.revoked_at IS NOT NULL THEN 'REVOKED' WHEN tokens.expires_at IS NOT NULL"
-    " AND tokens.expires_at <= (SELECT now_ms()) THEN 'EXPIRED' ELSE 'ACTIVE' END)"
+_ENDED = (
+    "WHEN tokens.revoked_at IS NOT NULL THEN 'REVOKED' WHEN tokens.expires_at IS NOT NULL"
+    " AND tokens.expires_at <= (SELECT now_ms()) THEN 'EXPIRED'"
 )
+_SUSPENDED = "EXISTS (SELECT 1 FROM actors WHERE actors.urn = tokens.actor_urn AND actors.status = 'SUSPENDED')"
 # Columns are named with their table: SQLite's json_each has an id and a type too.
 _COLUMNS = {field: f"tokens.{field.name.lower()}" for field in Field} | {
     Field.URN: f"('{TOKEN_PREFIX}' || tokens.id)",
     Field.TOKEN_TYPE: "tokens.type",
-    Field.STATUS: _STATUS,
+    Field.STATUS: f"(CASE {_ENDED} ELSE 'ACTIVE' END)",
+    Field.EFFECTIVE_STATUS: f"(CASE {_ENDED} WHEN {_SUSPENDED} THEN 'SUSPENDED' ELSE 'ACTIVE' END)",
     Field.LAST_ACTIVITY_AT: "coalesce(tokens.last_used_at, tokens.created_at)",
 }
+_TEXTS = ("tokens.name", "tokens.description", "tokens.id", "tokens.actor_urn", "tokens.owner_urn")
+_ACTOR_NAMES = {"actors": "display_name", "service_accounts": "name"}
 _COMPARISONS: dict[Condition, str] = {
     Condition.EQUAL: "=",
     Condition.IN: "=",
@@ -148,9 +152,15 @@ def _values(filters: tuple[Filter, ...]) -> tuple[list[Any], tuple[Wording, ...]
     bound: list[Any] = []
     for f in filters:
         if f.values:
-            values = [str(value).lower() for value in f.values] if f.condition is Condition.IEQUAL else list(f.values)
+            values = [_bound(f, value) for value in f.values]
             bound.append(values[0] if len(values) == 1 else values)
     return bound, tuple([(f.field, f.condition, f.negated, min(len(f.values), 2)) for f in filters])
+
+
+def _bound(f: Filter, value: Value) -> Value:
+    if f.condition is Condition.IEQUAL or f.field is Field.TEXT:
+        return str(value).lower()
+    return f'"{value}"' if f.field is Field.SCOPE else value
 
 
 @lru_cache(512)
@@ -166,22 +176,51 @@ def _where(wordings: tuple[Wording, ...], shows_revoked: bool, dialect: Dialect)
 
 def _term(parameter: str, wording: Wording, dialect: Dialect) -> str:
     field, condition, negated, values = wording
+    if field is Field.TEXT:
+        return f"{'NOT ' if negated else ''}({_text_test(parameter, values > 1, dialect)})"
     column = _COLUMNS[field]
+    if field is Field.SCOPE:  # a JSON text, in which the quoted scope is found
+        column = dialect.json_member("tokens.limits", "scopes")
+        condition = condition if condition is Condition.EXISTS else Condition.CONTAIN
     if condition is Condition.EXISTS:
         return f"{column} IS {'' if negated else 'NOT '}NULL"
     tested = dialect.folded(column) if condition is Condition.IEQUAL else column
     numeric = field.kind.numeric
-    if values == 1:
-        value = f"{parameter}::bigint" if numeric else f'{parameter}::text COLLATE "C"'
-        test = _test(condition, tested, value, dialect)
-    elif _COMPARISONS.get(condition) == "=":
+    if values > 1 and _COMPARISONS.get(condition) == "=":
         test = f"{tested} {dialect.any_number(parameter) if numeric else dialect.any_of(parameter)}"
     else:
-        test = _test(condition, tested, "each_of.value", dialect)
-        each = dialect.each_of(parameter, "bigint" if numeric else "text")
-        test = f"({column} IS NOT NULL AND EXISTS (SELECT 1 FROM {each} WHERE {test}))"
+        test = _compared(condition, tested, parameter, values > 1, dialect, numeric=numeric)
     # NULL is neither true nor false in SQL: a missing value matches neither the test nor its negation.
     return f"({column} IS NOT NULL AND NOT ({test}))" if negated else test
+
+
+def _text_test(parameter: str, several: bool, dialect: Dialect) -> str:
+    """Whether one of the texts of a token contains the value, or the name of its actor or owner does: these are looked
+    up once for all tokens.
+    """
+
+    def contains(column: str) -> str:
+        text = f"coalesce({dialect.folded(column)}, '')"
+        return _compared(Condition.CONTAIN, text, parameter, several, dialect)
+
+    named = " UNION ALL ".join(
+        f"SELECT {table}.urn FROM {table} WHERE {contains(f'{table}.{column}')}"
+        for table, column in _ACTOR_NAMES.items()
+    )
+    people = [f"{urn} IN ({named})" for urn in ("tokens.actor_urn", "tokens.owner_urn")]
+    return " OR ".join([*map(contains, _TEXTS), *people])
+
+
+def _compared(
+    condition: Condition, column: str, parameter: str, several: bool, dialect: Dialect, *, numeric: bool = False
+) -> str:
+    """The column is compared with the value, or with each of several."""
+    kind = "bigint" if numeric else "text"
+    if not several:
+        value = f"{parameter}::bigint" if numeric else f'{parameter}::text COLLATE "C"'
+        return _test(condition, column, value, dialect)
+    test = _test(condition, column, "each_of.value", dialect)
+    return f"({column} IS NOT NULL AND EXISTS (SELECT 1 FROM {dialect.each_of(parameter, kind)} WHERE {test}))"
 
 
 def _test(condition: Condition, column: str, value: str, dialect: Dialect) -> str:

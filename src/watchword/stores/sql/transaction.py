@@ -73,6 +73,8 @@ class Dialect:
     position: Callable[[str, str], str]
     """Where the second text begins in the first, from 1; 0: nowhere."""
     ends_with: Callable[[str, str], str]
+    json_member: Callable[[str, str], str]
+    """The text of a member of the JSON object in this column; NULL if it has none."""
     json_array: Callable[[str, str], str]
     """The JSON text of an array of a column, from a source (`table WHERE …`)."""
     json_rows: Callable[[str], str]

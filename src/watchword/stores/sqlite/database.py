@@ -76,6 +76,7 @@ DIALECT = Dialect(
         f"CASE {part} WHEN '' THEN {text} IS NOT NULL"
         f" ELSE substr(CAST({text} AS BLOB), -octet_length({part})) = CAST({part} AS BLOB) END"
     ),
+    json_member=lambda column, name: f"({column} ->> '{name}')",
     json_array=lambda column, source: f"(SELECT json_group_array({column}) FROM (SELECT {column} FROM {source}))",
     json_rows=lambda columns: f"json_group_array(json_array({columns}))",
     json_objects=_json_objects,

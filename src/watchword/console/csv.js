@@ -1,0 +1,32 @@
+/**
+ * Tables as CSV files (RFC 4180) that a spreadsheet can open without running anything.
+ */
+
+/** @typedef {string | number | null | undefined} Cell */
+
+// A spreadsheet takes a cell that begins so for a formula.
+const FORMULA = /^[=+\-@\t\r]/;
+
+/** @param {Cell} value */
+function cell(value) {
+  const text = value === null || value === undefined ? "" : String(value);
+  const safe = typeof value === "string" && FORMULA.test(text) ? `'${text}` : text;
+  return /[",\r\n]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
+}
+
+/** @param {string[]} head @param {Cell[][]} rows */
+export const csvText = (head, rows) => [head, ...rows].map((row) => `${row.map(cell).join(",")}\r\n`).join("");
+
+/** A moment in a cell. @param {number | null} moment */
+export const csvTime = (moment) => (moment === null ? "" : new Date(moment).toISOString());
+
+/** Save a text as a file. The mark at its start tells spreadsheets that it is UTF-8. @param {string} name @param {string} text */
+export function saveCsv(name, text) {
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(new Blob(["\ufeff", text], { type: "text/csv;charset=utf-8" }));
+  link.download = name;
+  document.body.append(link);
+  link.click();
+  link.remove();
+  setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
+}
