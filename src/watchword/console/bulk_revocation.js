@@ -5,6 +5,7 @@
 
 import { element, html, render } from "./html.js";
 import { ApiError, graphql } from "./api.js";
+import { typedFrom } from "./damage.js";
 import { actor, counted, number, time } from "./format.js";
 import { ask, errorLine, loading, newId, table, warning } from "./components.js";
 
@@ -23,8 +24,6 @@ const MOST_NAMED = 20;
 const MOST_ACTORS = 10;
 /** Values in one filter. */
 const MOST_VALUES = 300;
-/** From this number on it is typed to confirm. */
-const TYPED_FROM = 10;
 /** The number of the latest plan. A count of an earlier plan is ignored. */
 let turn = 0;
 
@@ -126,7 +125,7 @@ export async function revokeMany({ place, selected, words, me, done }) {
     let result = null;
     let outgrown = false;
     const sure = await ask({
-      title: `Revoke ${many}?`, danger: true, action: `Revoke ${many}`, typed: found.count < TYPED_FROM ? undefined : String(found.count),
+      title: `Revoke ${many}?`, danger: true, action: `Revoke ${many}`, typed: typedFrom(found.count),
       content: html`<p>Everything that uses ${words} stops working immediately, for ${whose}. This cannot be undone.</p>`,
       act: async () => {
         try {
