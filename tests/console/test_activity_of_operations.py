@@ -14,5 +14,5 @@ BEGIN = """mutation { truncateTimeseriesAspect(input: {entityType: "chart", aspe
 def test_operation_event_links_to_the_operation(console: Console, window: Windows) -> None:
     console.ask(BEGIN)
     page = window(console.root).open("/console/activity?action=operation.planned")
-    page.get_by_role("link", name=re.compile("^operation ")).first.click()
+    page.get_by_role("link", name=re.compile("^a truncation of ")).first.click()
     expect(page.get_by_role("dialog", name="Truncation of chart.chartUsageStatistics")).to_be_visible()

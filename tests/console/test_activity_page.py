@@ -1,25 +1,43 @@
-"""The activity page: filters, time range and paging."""
+"""The activity page: sentences, filters, time range, paging, export."""
 
+import csv
+import json
 import re
+from pathlib import Path
 from urllib.parse import quote
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Page, expect
 
 from tests.console.conftest import Windows
 from tests.support.console import Console, now
 from tests.support.server import GENERATE
 
+SET_NAME = "mutation ($i: SetActorInput!) { setActor(input: $i) }"
 
-def test_event_filters_are_kept_in_the_url(console: Console, window: Windows) -> None:
+
+def saved(page: Page, button: str) -> str:
+    with page.expect_download() as caught:
+        page.get_by_role("button", name=button).click()
+    return Path(caught.value.path()).read_text("utf-8-sig")
+
+
+def test_events_are_sentences_that_filters_in_the_url_narrow(console: Console, window: Windows) -> None:
     busy = console.person("busy", GENERATE)
-    _, token_id = console.token(busy.urn, by=busy, name="laptop")
-    console.server.revoke(token_id, token=busy.token)
+    console.ask(SET_NAME, {"i": {"urn": busy.urn, "displayName": "Ada Busy"}})
+    _, token_id = console.token(busy.urn, by=busy, name="=laptop")
+    console.server.revoke(token_id, actor=busy.urn, token=console.root.token)
     page = window(console.root).open("/console/activity")
-    rows = page.locator("main tbody tr")
-    page.get_by_role("combobox", name="Actor", exact=True).fill(busy.name)
-    page.get_by_role("combobox", name="Actor", exact=True).press("Enter")
-    expect(rows).to_have_count(2)
+    rows = page.locator("main .events > li")
+    expect(page.get_by_role("heading", name="Today")).to_be_visible()
+    page.get_by_role("combobox", name="By", exact=True).fill(busy.name)
+    page.get_by_role("combobox", name="By", exact=True).press("Enter")
+    expect(rows.locator(".sentence")).to_have_text(["Ada Busy created =laptop"])
+    page.get_by_role("combobox", name="By", exact=True).fill("")
+    page.get_by_role("combobox", name="By", exact=True).press("Enter")
+    page.get_by_role("combobox", name="About", exact=True).fill(busy.name)
+    page.get_by_role("combobox", name="About", exact=True).press("Enter")
+    expect(rows.first.locator(".sentence")).to_have_text("Admin revoked =laptop of Ada Busy")
     page.get_by_role("combobox", name="Action", exact=True).select_option("token.revoked")
     expect(rows).to_have_count(1)
     expect(page).to_have_url(re.compile("action=token.revoked"))
@@ -30,20 +48,51 @@ def test_event_filters_are_kept_in_the_url(console: Console, window: Windows) ->
     page.get_by_role("link", name="Clear filters").click()
     page.get_by_label("Target").fill(token_id)
     page.get_by_label("Target").press("Enter")
-    expect(rows.locator("td:nth-child(2)")).to_have_text(["token.revoked", "token.created"])
+    expect(rows.locator(".sentence")).to_have_text(["Admin revoked =laptop of Ada Busy", "Ada Busy created =laptop"])
+
+    head, *lines = csv.reader(saved(page, "CSV").splitlines())
+    assert [line[head.index("action")] for line in lines] == ["token.revoked", "token.created"]
+    assert lines[1][head.index("target name")] == "'=laptop"
+    events = [json.loads(line) for line in saved(page, "JSON lines").splitlines()]
+    assert [event["sentence"] for event in events][1] == "Ada Busy created =laptop"
+    expect(page.get_by_role("status").filter(has_text="Saved 2 events")).to_be_visible()
+
+
+def test_equal_events_are_one_line_and_presets_and_the_chart_narrow_them(console: Console, window: Windows) -> None:
+    denied = console.person("denied")
+    for _ in range(3):
+        console.server.post("{ listPolicies(input: {}) { total } }", token=denied.token)
+    page = window(console.root).open(f"/console/activity?actor={quote(denied.urn)}")
+    rows = page.locator("main .events > li")
+    expect(rows).to_contain_text(
+        re.compile(rf"{denied.name} was denied listPolicies: lacks Manage Policies 3 times, \d\d:\d\d", re.IGNORECASE)
+    )
+    presets = page.get_by_role("navigation", name="Presets")
+    presets.get_by_role("link", name="Sign-ins").click()
+    expect(page.get_by_role("heading", name="No event matches")).to_be_visible()
+    presets.get_by_role("link", name="Denials").click()
+    expect(rows).to_have_count(1)
+    expect(presets.get_by_role("link", name="Denials")).to_have_attribute("aria-current", "true")
+    presets.get_by_role("link", name="Today").click()
+    expect(page).to_have_url(re.compile("range=today"))
+    bars = page.get_by_role("slider", name=re.compile("^Events by hour"))
+    bars.focus()
+    page.keyboard.press("Enter")
+    expect(page).to_have_url(re.compile(r"since=\d+&until=\d+"))
+    expect(rows).to_have_count(1)
 
 
 def test_events_are_filtered_by_time_and_paged(console: Console, window: Windows) -> None:
     busy = console.person("busy", GENERATE)
-    for number in range(35):
+    for number in range(55):
         console.token(busy.urn, by=busy, name=f"job {number}")
     page = window(console.root).open(f"/console/activity?actor={quote(busy.urn)}")
-    rows = page.locator("main tbody tr")
-    expect(rows).to_have_count(30)
-    page.get_by_role("link", name="Older").click()
+    rows = page.locator("main .events > li")
+    expect(rows).to_have_count(50)
+    page.get_by_role("link", name="Older").first.click()
     expect(rows).to_have_count(5)
     page.go_back()
-    expect(rows).to_have_count(30)
+    expect(rows).to_have_count(50)
     later = window(console.root).open(f"/console/activity?actor={quote(busy.urn)}&since={now() + 60_000}")
     expect(later.get_by_role("heading", name="No event matches")).to_be_visible()
 
@@ -59,9 +108,9 @@ def test_invalid_time_in_the_url_is_reported(console: Console, window: Windows, 
 
 def test_empty_time_in_the_url_is_ignored(console: Console, window: Windows) -> None:
     page = window(console.root).open("/console/activity?since=&until=")
-    expect(page.get_by_role("table", name="Events, newest first")).to_be_visible()
+    expect(page.locator("main .events > li").first).to_be_visible()
 
 
 def test_events_of_the_service_name_the_service_as_actor(console: Console, window: Windows) -> None:
     page = window(console.root).open("/console/activity?action=key.created")
-    expect(page.locator("main tbody tr")).to_contain_text("the service")
+    expect(page.locator("main .events > li")).to_contain_text("The service created the first signing key")

@@ -30,7 +30,11 @@ def test_policy_is_created_checked_changed_and_deleted(console: Console, window:
     page.get_by_label("Name", exact=True).fill(name)
     expect(page.get_by_role("dialog")).to_contain_text("Read the audit log.")
     page.get_by_role("checkbox", name=re.compile(f"^{AUDIT}")).check()
-    page.get_by_role("textbox", name="Users").fill(reader.name)
+    effect = page.get_by_role("region", name="Effect of saving")
+    expect(effect).to_contain_text("applies to no one")
+    page.get_by_role("combobox", name="People and groups").fill(reader.name)
+    page.get_by_role("option", name=reader.name).click()
+    expect(effect).to_contain_text(f"1 person gains {AUDIT}: {reader.name}")
     page.get_by_role("button", name="Create policy").click()
     expect(page.get_by_role("status").filter(has_text=f"Created the policy {name}")).to_be_visible()
     expect(page.locator("#answer")).to_contain_text("Yes")
@@ -45,6 +49,7 @@ def test_policy_is_created_checked_changed_and_deleted(console: Console, window:
 
     page.get_by_role("table", name="Policies").get_by_role("link", name=name).click()
     page.get_by_role("button", name=f"Delete {name}…").click()
+    expect(page.get_by_role("dialog", name=f"Delete {name}?")).to_contain_text("No one gains or loses anything.")
     page.get_by_role("button", name=f"Delete {name}", exact=True).click()
     expect(page.get_by_role("status").filter(has_text=f"Deleted the policy {name}")).to_be_visible()
     expect(page.get_by_role("table", name="Policies").get_by_role("link", name=name)).to_have_count(0)
@@ -104,9 +109,9 @@ def test_policy_error_is_shown_at_its_field_and_input_is_kept(console: Console, 
     page.get_by_role("button", name="Create policy").click()
     expect(page.locator("[data-field=policy-privileges]").get_by_role("alert")).to_contain_text("at least one of")
     page.get_by_role("checkbox", name=re.compile(f"^{AUDIT}")).check()
-    page.get_by_role("textbox", name="Users").fill("urn:li:corpGroup:ops")
+    page.get_by_role("combobox", name="People and groups").fill("Ops Team")
     page.get_by_role("button", name="Create policy").click()
-    expect(page.locator("[data-field=policy-users]").get_by_role("alert")).to_contain_text("actors.users must be")
+    expect(page.locator("[data-field=policy-subjects]").get_by_role("alert")).to_contain_text("actors.users must be")
     expect(page.get_by_label("Name", exact=True)).to_have_value("half done")
 
 
@@ -122,7 +127,7 @@ def test_policy_grants_scopes_which_can_be_checked(console: Console, window: Win
     name = f"Reports for {caller.name}"
     page = window(console.root).open("/console/policies/new")
     page.get_by_label("Name", exact=True).fill(name)
-    page.get_by_role("textbox", name="Users").fill(caller.name)
+    page.get_by_role("combobox", name="People and groups").fill(caller.name)
     page.get_by_role("textbox", name="Scopes of other services").fill("Reports")
     page.get_by_role("button", name="Create policy").click()
     expect(page.locator("[data-field=policy-scopes]").get_by_role("alert")).to_contain_text("scopes must be a scope")
@@ -140,3 +145,44 @@ def test_policy_grants_scopes_which_can_be_checked(console: Console, window: Win
     expect(page.locator("#answer li")).to_contain_text("by “reports:*”, which includes it")
     page.locator("#answer").get_by_role("link", name=caller.name, exact=True).click()
     expect(page.get_by_role("dialog")).to_contain_text("Scope orders:read")
+
+
+def test_policy_for_no_one_or_with_a_dangerous_privilege_asks_first(console: Console, window: Windows) -> None:
+    chief, helper = console.person("chief"), console.person("helper")
+    console.ask(
+        "mutation ($i: SetActorInput!) { setActor(input: $i) }", {"i": {"urn": chief.urn, "displayName": "Grace Chief"}}
+    )
+    console.ask(f'mutation {{ createGroup(input: {{id: "{helper.name}", name: "Helpers of Grace"}}) }}')
+    group = f"urn:li:corpGroup:{helper.name}"
+    console.ask(f'mutation {{ addGroupMembers(input: {{groupUrn: "{group}", userUrns: ["{helper.urn}"]}}) }}')
+    name = f"Chiefs {chief.name}"
+    page = window(console.root).open("/console/policies/new")
+    page.get_by_label("Name", exact=True).fill(name)
+    expect(page.locator("label.choice", has_text="Manage Policies")).to_contain_text("can grant more to itself")
+    page.get_by_role("checkbox", name=re.compile("^Manage Policies")).check()
+    page.get_by_role("button", name="Create policy").click()
+    empty = page.get_by_role("dialog", name="Save a policy for no one?")
+    expect(empty).to_contain_text("applies to no one")
+    page.keyboard.press("Escape")
+    expect(empty).to_have_count(0)
+
+    subjects = page.get_by_role("combobox", name="People and groups")
+    for text in ("grace chief", "helpers of grace"):
+        subjects.fill(text)
+        expect(page.locator("[role=option]")).to_have_count(1)
+        subjects.press("ArrowDown")
+        subjects.press("Enter")
+    effect = page.get_by_role("region", name="Effect of saving")
+    expect(effect).to_contain_text(f"2 people gain Manage Policies: Grace Chief, {helper.name}")
+    page.get_by_role("button", name="Create policy").click()
+    page.get_by_role("dialog", name=f"Save {name}?").get_by_role("button", name="Save policy").click()
+    expect(page.get_by_role("status").filter(has_text=f"Created the policy {name}")).to_be_visible()
+
+    page.get_by_label("Who may do", exact=True).select_option("Manage Policies")
+    page.get_by_role("button", name="List").click()
+    holders = page.get_by_role("table", name="Who holds it, and by which policy")
+    expect(holders.get_by_role("row", name=re.compile("Grace Chief"))).to_contain_text(name)
+    expect(holders.get_by_role("row", name=re.compile(helper.name))).to_contain_text(
+        f"{name} to the group {helper.name}"
+    )
+    expect(page).to_have_url(re.compile("may=MANAGE_POLICIES"))

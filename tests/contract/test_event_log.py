@@ -134,3 +134,22 @@ def _replace_events(run: Run, store: Store, events: list[KeptEvent]) -> list[Kep
     by_number = sorted(everything, key=lambda event: event.seq)
     assert [replace(event, seq=0) for event in by_number] == events
     return everything
+
+
+def test_newest_events_are_counted_by_time(run: Run, store: Store) -> None:
+    made = [
+        KeptEvent(NOW + at, ADMIN, None, action, "x", "127.0.0.1", "r", {})
+        for at, action in ((0, WHAT[0]), (9, WHAT[0]), (10, WHAT[0]), (10, WHAT[1]), (25, WHAT[1]))
+    ]
+    run(store.add_events(made))
+    search = EventSearch(count=100, since=NOW, until=NOW + 30)
+    assert sorted(tuple(one) for one in run(store.count_events_by_time(search, 10))) == sorted(
+        [
+            (NOW, WHAT[0], 2, NOW),
+            (NOW + 10, WHAT[0], 1, NOW + 10),
+            (NOW + 10, WHAT[1], 1, NOW + 10),
+            (NOW + 20, WHAT[1], 1, NOW + 25),
+        ]
+    )
+    newest = run(store.count_events_by_time(replace(search, count=1), 10))
+    assert sum(one.count for one in newest) == 2

@@ -227,3 +227,17 @@ def test_unchanged_start_writes_nothing(harness: StoreHarness, location: StoreLo
     before = version(harness), location.events()
     harness.run(harness.store.apply_startup_policies(root_policy(ADMIN), default_policies()))
     assert (version(harness), location.events()) == before
+
+
+def test_memberships_are_of_actors_and_of_members_up_to_a_number(harness: StoreHarness) -> None:
+    other = Group(GROUP_PREFIX + "other", "Other", None)
+    for group, members in ((OPS, [BOB, EVE]), (other, [EVE])):
+        harness.run(harness.store.add_group(SYSTEM, group))
+        harness.run(harness.store.change_members(SYSTEM, group.urn, add=members))
+    found = harness.run(harness.store.memberships([ANN], [OPS.urn], 10))
+    assert {actor: set(groups) for actor, groups in found.items()} == {
+        ANN: set(),
+        BOB: {OPS.urn},
+        EVE: {OPS.urn, other.urn},
+    }
+    assert list(harness.run(harness.store.memberships([ANN], [OPS.urn], 1))) == [ANN, BOB]

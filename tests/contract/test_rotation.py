@@ -138,7 +138,9 @@ def test_second_rotation_revokes_the_unused_successor(harness: StoreHarness, loc
     assert stored_token(harness, old).replaced_by == new.id
     assert harness.total() == harness.total(where(Field.ACTOR_URN, ANN)) == 2
     revoked = [event for event in location.events() if event.action == "token.revoked"]
-    assert [(event.target, event.detail) for event in revoked] == [(lost.id, {"actorUrn": ANN, "with": old.id})]
+    assert [(event.target, event.detail) for event in revoked] == [
+        (lost.id, {"name": lost.name, "actorUrn": ANN, "with": old.id})
+    ]
     harness.use_first(new)
     harness.clock.now = NOW + SECOND
     assert harness.live_numbers(old, lost, new) == [3]

@@ -212,3 +212,65 @@ class TestRetention:
         assert event["target"] == "WATCHWORD_EVENT_DAYS"
         assert event["detail"] == {"before": "30", "after": "31"}
         assert event["actorUrn"] == "urn:li:corpuser:__system"
+
+
+COUNTS = """query ($input: EventCountsInput!) { eventCounts(input: $input) {
+  countedSince counts { start kind count } } }"""
+HOUR = 3_600_000
+
+
+class TestCounts:
+    def test_events_are_counted_by_time_and_kind(self, server: Server, actor: str) -> None:
+        server.grant(actor)
+        made = [server.create(actor)["metadata"]["id"] for _ in range(2)]
+        with pytest.raises(GraphQLRefused):
+            page(server, actor=actor)
+        at = events(server, targets=made[:1])[0]["at"]
+        since = at - 3 * HOUR
+        wanted = {"since": since, "until": at + HOUR, "step": HOUR, "actorUrns": [actor]}
+        found = server.ask(COUNTS, {"input": wanted}, actor=ADMIN)["eventCounts"]
+        assert found == {
+            "countedSince": since,
+            "counts": [
+                {"start": at, "kind": "DENIALS", "count": 1},
+                {"start": at, "kind": "TOKENS", "count": 2},
+            ],
+        }
+
+    @pytest.mark.parametrize(
+        ("changed", "field"),
+        [({"since": -1}, "since"), ({"step": 1}, "step"), ({"until": 0}, "until"), ({"until": 2**62}, "until")],
+    )
+    def test_invalid_counts_name_the_field(self, server: Server, changed: dict[str, int], field: str) -> None:
+        with pytest.raises(GraphQLRefused) as refused:
+            server.ask(COUNTS, {"input": {"since": 0, "until": HOUR, "step": HOUR, **changed}}, actor=ADMIN)
+        assert (refused.value.code, refused.value.errors[0]["extensions"]["field"]) == (400, field)
+
+    def test_counting_needs_the_privilege(self, server: Server, actor: str) -> None:
+        with pytest.raises(GraphQLRefused) as refused:
+            server.ask(COUNTS, {"input": {"since": -1, "until": 0, "step": 0}}, actor=actor)
+        assert refused.value.code == 403
+
+
+NAMED = """query ($targets: [String!]) { listEvents(input: {targets: $targets}) {
+  events { action actorName targetName names } } }"""
+
+
+def test_events_keep_the_name_of_what_is_gone(server: Server, actor: str) -> None:
+    server.ask(
+        "mutation ($i: SetActorInput!) { setActor(input: $i) }",
+        {"i": {"urn": actor, "displayName": "Ada"}},
+        actor=ADMIN,
+    )
+    token = server.create(ADMIN, of=actor, name="reports")["metadata"]["id"]
+    policy = server.grant(actor)
+    server.revoke(token)
+    server.withdraw(policy)
+    found = server.ask(NAMED, {"targets": [token, policy]}, actor=ADMIN)["listEvents"]["events"]
+    assert [(one["action"], one["targetName"]) for one in found] == [
+        ("policy.deleted", "test policy"),
+        ("token.revoked", "reports"),
+        ("policy.created", "test policy"),
+        ("token.created", "reports"),
+    ]
+    assert [one["names"] for one in found if one["action"].startswith("token")] == [{actor: "Ada"}] * 2

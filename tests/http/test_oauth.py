@@ -262,7 +262,7 @@ class TestRevocationByPossession:
         events = server.ask(EVENTS, actor=ADMIN)["listEvents"]["events"]
         (event,) = (e for e in events if e["action"] == "token.revoked" and e["target"] == made["metadata"]["id"])
         assert (event["actorUrn"], event["tokenId"]) == (actor, made["metadata"]["id"])
-        assert event["detail"] == {"actorUrn": actor, "byPossession": True}
+        assert event["detail"].items() >= {"actorUrn": actor, "byPossession": True}.items()
 
     def test_second_revocation_returns_200_and_changes_nothing(self, server: Server, token: str) -> None:
         post(server, REVOKE, {"token": token})

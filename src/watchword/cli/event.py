@@ -27,7 +27,7 @@ _COLUMNS: "list[Column[EventInfo]]" = [
     Column("AT", lambda event: When(event.at)),
     Column("ACTION", lambda event: event.action),
     Column("ACTOR", lambda event: event.actor_urn, name=lambda event: event.actor_name),
-    Column("TARGET", lambda event: event.target, free=True),
+    Column("TARGET", lambda event: event.target, free=True, name=lambda event: event.target_name),
     Column("FROM", lambda event: event.peer),
     Column("DETAIL", lambda event: json_text(event.detail) if event.detail else None, free=True),
 ]

@@ -1,8 +1,6 @@
 """`watchword policy`."""
 
-from collections.abc import Callable, Iterator
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import CompletionItem
 
-from watchword.cli.options import add_options, json_flag, list_flags, repeatable, urns_flag, yes_flag
+from watchword.cli.options import add_options, json_flag, list_flags, page_size, repeatable, urns_flag, yes_flag
 from watchword.cli.output import (
     Cell,
     Column,
@@ -25,13 +23,13 @@ from watchword.cli.output import (
 )
 from watchword.cli.remote import can_ask, confirm, full_urn, urn_argument, with_client
 from watchword.cli.run import Command, Group, read_input
-from watchword.client.errors import NotFound, Unauthorized
+from watchword.client.errors import Unauthorized
 from watchword.domain import policies as domain
 from watchword.domain.accounts import ACCOUNT_PREFIX, is_account
 from watchword.domain.declared_entities import NO_ENTITIES, DeclaredAccount, DeclaredEntities, DeclaredGroup
 from watchword.domain.errors import Fault, OperatorError
 from watchword.domain.names import GROUP_PREFIX, POLICY_PREFIX
-from watchword.domain.policies import DEFAULT_SET, PolicyState, Privilege, granting, right_name, right_of
+from watchword.domain.policies import DEFAULT_SET, PolicyState, Privilege, right_name, right_of
 from watchword.domain.retention import FIELDS as RULE_FIELDS
 from watchword.domain.retention import parse_rule
 from watchword.domain.webhooks import DECLARED, WebhookState, check_webhooks, declared_webhook
@@ -44,6 +42,7 @@ if TYPE_CHECKING:
         GroupInfo,
         PolicyInfo,
         PrivilegeDescription,
+        PrivilegeHolder,
         RetentionRuleInfo,
         ServiceAccountInfo,
         UserInfo,
@@ -236,23 +235,10 @@ def explain(client: "Client", actor: str, right: domain.Right, as_json: bool) ->
     show_one(pairs, found, json=as_json)
 
 
-@dataclass(frozen=True, slots=True)
-class Holder:
-    """An actor that holds a privilege or scope, and through what; `urn` is None for all users."""
-
-    urn: str | None
-    name: str | None
-    status: str | None
-    group: str | None
-    policy_urn: str
-    policy_name: str
-    privilege: str
-
-
-_HOLDER_COLUMNS: list[Column[Holder]] = [
-    Column("ACTOR", lambda holder: holder.urn or "all users", name=lambda holder: holder.name),
+_HOLDER_COLUMNS: "list[Column[PrivilegeHolder]]" = [
+    Column("ACTOR", lambda holder: holder.actor_urn or "all users", name=lambda holder: holder.actor_name),
     Column("STATUS", lambda holder: holder.status),
-    Column("GROUP", lambda holder: holder.group),
+    Column("GROUP", lambda holder: holder.group_urn),
     Column("POLICY", lambda holder: holder.policy_urn),
     Column("GRANTS", lambda holder: holder.privilege),
 ]
@@ -268,31 +254,8 @@ def who_can(client: "Client", right: domain.Right, limit: int, as_json: bool, ur
 
     Example: watchword who-can reports:read
     """
-    found = _holders(client, right)
+    found = client.holders(right_name(right), page_size=page_size(limit))
     show_list(found, _HOLDER_COLUMNS, json=as_json, limit=limit, empty="No one.", urns=urns)
-
-
-def _holders(client: "Client", right: domain.Right) -> Iterator[Holder]:
-    """One row for each way in which an actor holds the privilege or scope, or one that includes it."""
-    suspended = {actor.urn for actor in client.actors(only_suspended=True)}
-
-    def status(urn: str) -> str:
-        return "SUSPENDED" if urn in suspended else "ACTIVE"
-
-    for found in client.policies():
-        privileges = [Privilege[name] for name in found.privileges if name in Privilege.__members__]
-        granted = granting(privileges, found.scopes, right)
-        if granted is None or found.state != PolicyState.ACTIVE.value:
-            continue
-        through = (found.urn, found.name, right_name(granted))
-        if found.actors.all_users:
-            yield Holder(None, None, None, None, *through)
-        for user in found.actors.resolved_users:
-            yield Holder(user.urn, user.display_name, status(user.urn), None, *through)
-        for group in found.actors.groups:
-            with suppress(NotFound):  # a policy may name a group that does not exist
-                for user in client.group_members(group):
-                    yield Holder(user.urn, user.display_name, status(user.urn), group, *through)
 
 
 @policy.command()

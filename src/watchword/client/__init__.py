@@ -68,6 +68,7 @@ __all__ = [
     "PostCheckInfo",
     "PrivilegeDescription",
     "PrivilegeExplanation",
+    "PrivilegeHolder",
     "ProfileError",
     "Refused",
     "ResultPage",

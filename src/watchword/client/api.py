@@ -40,6 +40,7 @@ from watchword.client.records import (
     PolicyInfo,
     PrivilegeDescription,
     PrivilegeExplanation,
+    PrivilegeHolder,
     R,
     RetentionHold,
     RetentionRuleInfo,
@@ -572,6 +573,16 @@ class Api:
     def policies(self, *, query: str | None = None, page_size: int = PAGE_SIZE) -> Listing[PolicyInfo]:
         """List policies, all or those with `query` in their name or description."""
         return _list_records("listPolicies", "policies", PolicyInfo, "ListPoliciesInput!", page_size, query=query)
+
+    @_lists
+    def holders(self, privilege: str, *, page_size: int = PAGE_SIZE) -> Listing[PrivilegeHolder]:
+        """List who holds a privilege or scope, once for each way: all users first, then actors by urn."""
+
+        def fetch(start: int, count: int) -> ApiRequest[ResultPage[PrivilegeHolder]]:
+            wanted = {"privilege": privilege, "start": start, "count": count}
+            return _page("listHolders", "holders", PrivilegeHolder, "ListHoldersInput!", wanted)
+
+        return list_by_offset(fetch, lambda one: f"{one.actor_urn} {one.policy_urn} {one.group_urn}", page_size)
 
     @_sends
     def get_policy(self, urn: str) -> ApiRequest[PolicyInfo]:

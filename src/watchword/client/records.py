@@ -471,10 +471,26 @@ class PrivilegeDescription(Record):
     display_name: str
     allows: str
     includes: tuple[str, ...]
+    escalates: bool
+
+
+class PrivilegeHolder(Record):
+    """One way in which an actor holds a privilege or scope. `actor_urn` is None for all users."""
+
+    actor_urn: str | None
+    actor_name: str | None
+    status: str | None
+    policy_urn: str
+    policy_name: str
+    via: str
+    group_urn: str | None
+    privilege: str
 
 
 class EventInfo(Record):
-    """One entry of the audit log."""
+    """One entry of the audit log. `target_name` is the name that the target had; `names` has the names of actors by
+    urn.
+    """
 
     id: str
     at: datetime
@@ -483,6 +499,8 @@ class EventInfo(Record):
     actor_name: str | None
     token_id: str | None
     target: str
+    target_name: str | None
+    names: Json
     peer: str
     request_id: str
     detail: Json
@@ -493,6 +511,7 @@ class EventAction(Record):
 
     name: str
     description: str
+    kind: str
 
 
 class WebhookInfo(Record):

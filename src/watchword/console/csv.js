@@ -20,13 +20,16 @@ export const csvText = (head, rows) => [head, ...rows].map((row) => `${row.map(c
 /** A moment in a cell. @param {number | null} moment */
 export const csvTime = (moment) => (moment === null ? "" : new Date(moment).toISOString());
 
-/** Save a text as a file. The mark at its start tells spreadsheets that it is UTF-8. @param {string} name @param {string} text */
-export function saveCsv(name, text) {
+/** Save a text as a file. @param {string} name @param {string} text @param {string} type */
+export function saveFile(name, text, type) {
   const link = document.createElement("a");
-  link.href = URL.createObjectURL(new Blob(["\ufeff", text], { type: "text/csv;charset=utf-8" }));
+  link.href = URL.createObjectURL(new Blob([text], { type: `${type};charset=utf-8` }));
   link.download = name;
   document.body.append(link);
   link.click();
   link.remove();
   setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
 }
+
+/** The mark at its start tells spreadsheets that it is UTF-8. @param {string} name @param {string} text */
+export const saveCsv = (name, text) => saveFile(name, `\ufeff${text}`, "text/csv");

@@ -1,8 +1,8 @@
 """Audit events: each change writes one in its transaction; denials and failed authentications write one too."""
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any, NamedTuple, Self
 
@@ -13,6 +13,9 @@ from watchword.domain.names import check_text, policy_urn
 MAX_WORDS = 100
 MAX_PAGE_BYTES = 1024 * 1024  # details of one page; a larger page ends early
 MAX_WORD = 500
+MAX_NAMED = 20  # of a list in the details of an event
+MAX_COUNTED = 100_000
+MAX_STEPS, MIN_STEP = 1_000, 60_000
 
 
 class DescribedWord(Enum):
@@ -25,6 +28,30 @@ class DescribedWord(Enum):
         made._value_ = word
         made.meaning = meaning
         return made
+
+
+class EventKind(Enum):
+    """What an action is about, for charts."""
+
+    TOKENS = "TOKENS"
+    ACCESS = "ACCESS"
+    SIGN_INS = "SIGN_INS"
+    DENIALS = "DENIALS"
+    DATA = "DATA"
+    SERVICE = "SERVICE"
+
+
+_KINDS = {
+    **dict.fromkeys(("token", "tokens"), EventKind.TOKENS),
+    **dict.fromkeys(("account", "actor", "group", "policy"), EventKind.ACCESS),
+    **dict.fromkeys(("session", "device"), EventKind.SIGN_INS),
+    **dict.fromkeys(("access", "authentication"), EventKind.DENIALS),
+    **dict.fromkeys(("operation", "retention"), EventKind.DATA),
+}
+
+
+def kind_of(action: str) -> EventKind:
+    return _KINDS.get(action.partition(".")[0], EventKind.SERVICE)
 
 
 class Action(DescribedWord):
@@ -142,6 +169,15 @@ class KeptEvent:
     seq: int = 0  # its number in the store; a concurrent transaction with a higher number may commit first
 
 
+def named_in(event: KeptEvent) -> Iterator[str]:
+    """The urns in an event that may be those of actors: of the one who acted, of the target and in the details."""
+    yield event.actor
+    for value in (event.target, *event.detail.values()):
+        for word in value[:MAX_NAMED] if isinstance(value, list) else (value,):
+            if isinstance(word, str) and word.startswith("urn:"):
+                yield word
+
+
 class CursorLost(Exception):
     """The lease of a cursor has expired, or another reader has it: nothing was moved."""
 
@@ -149,6 +185,18 @@ class CursorLost(Exception):
 class EventPage(NamedTuple):
     events: tuple[KeptEvent, ...]
     more: bool  # whether older events match too
+
+
+class TimedCount(NamedTuple):
+    start: int
+    action: str
+    count: int
+    oldest: int  # the time of the first of them
+
+
+class EventCounts(NamedTuple):
+    since: int  # from here on all are counted
+    counts: dict[tuple[int, EventKind], int]  # by start and kind
 
 
 class Cursor(NamedTuple):
@@ -191,6 +239,29 @@ def parse_event_search(asked: Mapping[str, Any]) -> EventSearch:
         until=asked.get("until"),
         about=_words(asked, "aboutUrns"),
     )
+
+
+def parse_event_counts(asked: Mapping[str, Any]) -> tuple[EventSearch, int]:
+    """The search, and the length of a step."""
+    search = replace(parse_event_search(asked), count=MAX_COUNTED)
+    since, until, step = asked["since"], asked["until"], asked["step"]
+    if since < 0:
+        raise invalid("since", "since must not be negative.")
+    if step < MIN_STEP:
+        raise invalid("step", f"step must be at least {MIN_STEP:,} milliseconds.")
+    if not since < until <= since + MAX_STEPS * step:
+        raise invalid("until", f"until must be after since, by at most {MAX_STEPS:,} steps.")
+    return search, step
+
+
+def event_counts(search: EventSearch, found: Sequence[TimedCount]) -> EventCounts:
+    counts: dict[tuple[int, EventKind], int] = {}
+    for one in found:
+        key = one.start, kind_of(one.action)
+        counts[key] = counts.get(key, 0) + one.count
+    is_complete = sum(counts.values()) <= search.count
+    since = 0 if search.since is None else search.since
+    return EventCounts(since if is_complete else min(one.oldest for one in found), counts)
 
 
 def parse_cursor(text: str, field_name: str = "cursor") -> Cursor:

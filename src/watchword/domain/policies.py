@@ -91,6 +91,8 @@ Right = Privilege | str
 Require = Callable[[Privilege], None]
 """Raises the denial unless the caller has the privilege."""
 EVERYTHING = frozenset(Privilege)
+ESCALATING = frozenset({Privilege.MANAGE_ACCESS_TOKENS, Privilege.MANAGE_SERVICE_ACCOUNTS, Privilege.MANAGE_POLICIES})
+"""Who holds one of these can get more privileges with it."""
 PRIVILEGE_NAMES = ", ".join(privilege.name for privilege in Privilege)
 
 _INCLUDES = {

@@ -30,7 +30,7 @@ from watchword.domain.bulk_revocation import Receipt, Revocation, RevocationPrev
 from watchword.domain.datahub import ImportedPerson, ImportStatus, PersonChange, TokenMatch
 from watchword.domain.declared_entities import Entity
 from watchword.domain.devices import Device, DeviceStatus
-from watchword.domain.events import Cursor, Detail, EventPage, EventSearch, KeptEvent
+from watchword.domain.events import Cursor, Detail, EventPage, EventSearch, KeptEvent, TimedCount
 from watchword.domain.expiry import ExpiringPage
 from watchword.domain.filters import SEARCH_SECONDS, Search
 from watchword.domain.idempotency import IdempotencyRecord
@@ -457,6 +457,11 @@ class PolicyStore(Protocol):
 
     async def members(self, group: str, start: int, count: int) -> tuple[int, tuple[str, ...]]: ...
 
+    async def memberships(
+        self, actors: Collection[str], groups: Collection[str], most: int
+    ) -> dict[str, tuple[str, ...]]:
+        """The groups of these actors and of the members of these groups: of the first `most` and one by urn."""
+
     async def groups_of(self, actor: str, start: int, count: int, *, external: bool) -> tuple[int, tuple[Group, ...]]:
         """The groups of an actor by urn; with `external`, those of the identity provider too."""
 
@@ -533,6 +538,13 @@ class EventStore(Protocol):
 
     async def count_events(self, search: EventSearch, most: int, seconds: float = SEARCH_SECONDS) -> int:
         """The number of events on all pages of the search, counted up to `most`; DEADLINE as above."""
+
+    async def count_events_by_time(
+        self, search: EventSearch, step: int, seconds: float = SEARCH_SECONDS
+    ) -> tuple[TimedCount, ...]:
+        """How many events of each action there are in each step of milliseconds from `since` on: of the newest `count`
+        and one that match; DEADLINE as above.
+        """
 
     async def add_events(self, events: Sequence[KeptEvent], firsts: Sequence[KeptEvent] = (), within: int = 0) -> None:
         """Add events that belong to no change. `firsts` are failed authentications with known tokens: one is left out

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from watchword.domain.actors import Caller, Grant
 from watchword.domain.errors import Fault, Reason
-from watchword.domain.events import Action, Cursor, EventSearch, KeptEvent
+from watchword.domain.events import Action, Cursor, EventCounts, EventSearch, KeptEvent, event_counts
 from watchword.domain.lifetimes import DAY, HOUR
 from watchword.domain.names import UNKNOWN_ACTOR
 from watchword.domain.networks import origin_of
@@ -236,6 +236,12 @@ class AuditLog:
         """Until there may be an event after this number, or the time is over."""
         grant.expect(Privilege.VIEW_AUDIT_LOG)
         await self._feed.wait(seq, seconds)
+
+    async def count_by_time(self, grant: Grant, search: EventSearch, step: int, seconds: float) -> EventCounts:
+        """The newest events that match, at most `count` of the search, by time and kind."""
+        grant.expect(Privilege.VIEW_AUDIT_LOG)
+        await self._rejections.flush()
+        return event_counts(search, await self._store.count_events_by_time(search, step, seconds))
 
     async def count(self, grant: Grant, search: EventSearch, most: int, seconds: float) -> int:
         """The events on all pages of the search, counted up to `most`."""

@@ -22,12 +22,22 @@ from watchword.domain.policies import (
     Policy,
     PolicyDeclaration,
     PolicyPlan,
+    PolicySet,
     Privilege,
     Right,
     check_policy,
     denied,
     grants_of,
     out_of_scope,
+)
+from watchword.domain.policy_effects import (
+    MAX_ACTORS,
+    Holder,
+    PolicyEffect,
+    applies_to,
+    granting_policies,
+    holders_of,
+    right_changes,
 )
 from watchword.domain.policy_filters import PolicyFilter
 from watchword.domain.ports import Group, Store
@@ -131,10 +141,7 @@ class Policies:
 
     async def get(self, grant: Grant, urn: str) -> Policy:
         grant.expect(MANAGE)
-        for policy in (await self._store.policies()).policies:
-            if policy.urn == urn:
-                return policy
-        raise Fault(Reason.POLICY_NOT_FOUND, "There is no policy with this urn.")
+        return _find(await self._store.policies(), urn)
 
     async def list(self, grant: Grant, query: str | None, only: PolicyFilter) -> tuple[Policy, ...]:
         """By name; with a query, those whose name or description contains it."""
@@ -168,6 +175,32 @@ class Policies:
         elif not found:
             refusal = denied(right)
         return Explanation(actor, right, snapshot.suspended, found, refusal)
+
+    async def effect(self, grant: Grant, urn: str | None, policy: Policy | None) -> PolicyEffect:
+        """What changes if the policy with this urn becomes this one. Without a urn it is new; without a policy the one
+        with this urn is deleted.
+        """
+        grant.expect(MANAGE)
+        found = await self._store.policies()
+        before = None if urn is None else _editable(found, urn)
+        after = None if policy is None else check_policy(replace(policy, urn=urn or POLICY_PREFIX + "new"))
+        named = [one for one in (before, after) if one is not None]
+        memberships = await self._store.memberships(
+            {user for one in named for user in one.users}, {group for one in named for group in one.groups}, MAX_ACTORS
+        )
+        changes = right_changes(found, before, after, memberships)
+        return PolicyEffect(applies_to(after, memberships), changes, complete=len(memberships) <= MAX_ACTORS)
+
+    async def holders(self, grant: Grant, right: Right) -> tuple[tuple[Holder, ...], bool]:
+        """Who holds a privilege or scope, once for each way, and whether these are all."""
+        grant.expect(MANAGE)
+        policies = granting_policies((await self._store.policies()).policies, right)
+        memberships = await self._store.memberships(
+            {user for policy in policies for user in policy.users},
+            {group for policy in policies for group in policy.groups},
+            MAX_ACTORS,
+        )
+        return holders_of(policies, right, memberships), len(memberships) <= MAX_ACTORS
 
     async def actors(self, grant: Grant, search: ActorSearch, seconds: float) -> ActorPage:
         grant.expect(*SEE_ACTORS)
@@ -265,6 +298,20 @@ class Policies:
     def check_suspendable(self, urn: str) -> None:
         if urn == self._root_actor:
             raise Fault(Reason.NOT_EDITABLE, "The root actor cannot be suspended; change WATCHWORD_ROOT_ACTOR instead.")
+
+
+def _find(found: PolicySet, urn: str) -> Policy:
+    for policy in found.policies:
+        if policy.urn == urn:
+            return policy
+    raise Fault(Reason.POLICY_NOT_FOUND, "There is no policy with this urn.")
+
+
+def _editable(found: PolicySet, urn: str) -> Policy:
+    policy = _find(found, urn)
+    if not policy.editable:
+        raise Fault(Reason.NOT_EDITABLE, "The service keeps this policy itself. It cannot be changed or deleted.")
+    return policy
 
 
 def _may_see(grant: Grant) -> bool:

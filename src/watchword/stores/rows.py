@@ -90,7 +90,7 @@ def token_values(record: TokenRecord) -> tuple[Any, ...]:
 
 
 def created(record: TokenRecord) -> Event:
-    detail: dict[str, Detail] = {"actorUrn": record.actor_urn, "expiresAt": record.expires_at}
+    detail: dict[str, Detail] = {"name": record.name, "actorUrn": record.actor_urn, "expiresAt": record.expires_at}
     limits = record.limits
     for word, values in (("scopes", limits.scopes), ("audience", limits.audience), ("networks", limits.networks)):
         if values is not None:

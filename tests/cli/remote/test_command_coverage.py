@@ -72,6 +72,7 @@ ASKED_BY = {
     "cancelOperation": "task cancel",
     "explainPrivilege": "policy explain",
     "listPrivileges": "policy privileges",
+    "listHolders": "who-can",
     "listActors": "actor list",
     "listEventActions": "event actions",
     "timeseriesHistogram": "index histogram",
@@ -88,8 +89,8 @@ ASKED_BY = {
     "runRetention": "retention run",
     "approveRetentionRun": "retention run",
 }
-# For forms only; the command line reports invalid lifetimes.
-OF_FORMS = {"allowedDurations"}
+# For forms and charts only: the command line reports invalid lifetimes, and `event list` has the events.
+OF_FORMS = {"allowedDurations", "policyEffect", "eventCounts"}
 # For DataHub's clients. `actor list`, `actor show` and `group show` say the same and more.
 OF_DATAHUB = {"corpUser", "corpGroup", "listUsers", "listRoles"}
 

@@ -86,17 +86,18 @@ def test_who_can_lists_users_groups_and_what_includes_a_privilege(server: Server
     policy = server.grant(actor, privileges=(MANAGE_ALL,), groups=["urn:li:corpGroup:none-such"])
     server.set_status(actor, "SUSPENDED")
     found = json.loads(done("who-can", "generate_personal_access_tokens", "--json"))
-    (row,) = [row for row in found if row["urn"] == actor]
+    (row,) = [row for row in found if row["actorUrn"] == actor]
     assert row == {
-        "urn": actor,
-        "name": None,
+        "actorUrn": actor,
+        "actorName": None,
         "status": "SUSPENDED",
-        "group": None,
         "policyUrn": policy,
         "policyName": "test policy",
+        "via": "USER",
+        "groupUrn": None,
         "privilege": MANAGE_ALL,
     }
-    assert ADMIN in {row["urn"] for row in found}
+    assert ADMIN in {row["actorUrn"] for row in found}
 
 
 def test_scope_is_granted_explained_and_listed(server: Server, done: Done, actor: str) -> None:
@@ -105,9 +106,9 @@ def test_scope_is_granted_explained_and_listed(server: Server, done: Done, actor
     assert f"Scopes       {name}:*\n" in done("policy", "show", urn)
     assert done("policy", "explain", actor, f"{name}:read").splitlines()[0] == "Allowed   yes"
     found = json.loads(done("who-can", f"{name}:read", "--json"))
-    row, root = sorted(found, key=lambda row: row["urn"], reverse=True)
-    assert (row["urn"], row["policyUrn"], row["privilege"]) == (actor, urn, f"{name}:*")
-    assert (root["urn"], root["privilege"]) == (ADMIN, "*")
+    root, row = found
+    assert (row["actorUrn"], row["policyUrn"], row["privilege"]) == (actor, urn, f"{name}:*")
+    assert (root["actorUrn"], root["privilege"]) == (ADMIN, "*")
     assert re.search(rf"^Scopes +{name}:\*$", done("actor", "show", actor), re.MULTILINE)
     assert json.loads(done("whoami", "--json", caller=actor))["scopes"] == [f"{name}:*"]
     done("policy", "update", urn, "--privilege", MANAGE_ALL, "--scope", "")

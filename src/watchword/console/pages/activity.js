@@ -1,115 +1,221 @@
-/** Activity: the audit log, newest first, filtered by action, actor, target and time. */
+/** Activity: the audit log in sentences, newest first, filtered by kind, people, target and time. */
 
 import { html, render } from "../html.js";
-import { graphql } from "../api.js";
-import { exact, inTerminal, nameOf, number, short, time, tokenPath, utc } from "../format.js";
-import { empty, loadList, table } from "../components.js";
+import { ApiError, graphql } from "../api.js";
+import { DAY, HOUR, counted, exact, inTerminal, number, short, time, tokenPath, utc } from "../format.js";
+import { empty, errorLine, loadList, notice, say, whileBusy } from "../components.js";
+import { barChart } from "../charts.js";
+import { csvText, csvTime, saveCsv, saveFile } from "../csv.js";
+import { EVENT, sentence, sentenceText } from "../event_sentences.js";
 import { goQuery, setHooks, withQuery } from "../router.js";
-import { actorInput, actorLink, actorPath, actorName, groupName, userUrn } from "./actor_names.js";
+import { actorInput, actorName, userUrn } from "./actor_names.js";
 
 /**
- * @typedef {{id: string, at: number, action: string, actorUrn: string, actorName: string | null, tokenId: string | null, target: string, peer: string,
- *   requestId: string, detail: Record<string, unknown>}} Happened
+ * @typedef {import("../event_sentences.js").AuditEvent} AuditEvent
+ * @typedef {{name: string, description: string, kind: string}} Action
+ * @typedef {{count: number, newest: AuditEvent, oldest: AuditEvent}} Run events with the same sentence, one after the other
  */
 
-const LIST = `query Events($input: ListEventsInput) { listEvents(input: $input) { count cursor events {
-  id at action actorUrn actorName tokenId target peer requestId detail } } }`;
-const ACTIONS = `{ listEventActions { name description } }`;
-const NAMES = ["action", "actor", "target", "since", "until"];
+const LIST = `query Events($input: ListEventsInput) { listEvents(input: $input) { count cursor events { ${EVENT} } } }`;
+const COUNTS = `query Counts($input: EventCountsInput!) { eventCounts(input: $input) { countedSince counts { start kind count } } }`;
+const ACTIONS = `{ listEventActions { name description kind } }`;
+const NAMES = ["show", "range", "action", "actor", "about", "target", "since", "until"];
+const COUNT = 50;
+const MOST_EXPORTED = 10_000;
+const EXPORT_PAGE = 1_000;
+
+/** The kinds of events, from the bottom of the bars. */
+const KINDS = [
+  { kind: "TOKENS", name: "tokens" }, { kind: "ACCESS", name: "people and policies" }, { kind: "SIGN_INS", name: "sign-ins" },
+  { kind: "DATA", name: "retention and operations" }, { kind: "SERVICE", name: "service" }, { kind: "DENIALS", name: "denials" },
+];
+/** @type {Record<string, {label: string, since: (now: number) => number}>} */
+const RANGES = {
+  hour: { label: "Last hour", since: (now) => now - HOUR },
+  today: { label: "Today", since: (now) => dayStart(now) },
+  week: { label: "7 days", since: (now) => dayStart(now, 6) },
+};
+/** @type {Record<string, {label: string, has: (action: Action) => boolean}>} */
+const SHOWN = {
+  denials: { label: "Denials", has: (action) => action.kind === "DENIALS" },
+  "sign-ins": { label: "Sign-ins", has: (action) => action.kind === "SIGN_INS" || action.name === "authentication.failed" },
+  retention: { label: "Retention", has: (action) => action.kind === "DATA" },
+};
+
+const clock = new Intl.DateTimeFormat("en-GB", { timeStyle: "short" });
+const longDay = new Intl.DateTimeFormat("en-GB", { weekday: "long", day: "numeric", month: "long", year: "numeric" });
 
 /** @param {import("../router.js").Context} context */
 export async function page(context) {
   const { root, me } = context;
   context.title("Activity");
-  /** @type {{name: string, description: string}[]} */
+  /** @type {Action[]} */
   const actions = (await graphql(ACTIONS, {}, { signal: context.signal })).listEventActions;
   let at = context;
   render(root, html`<div class="page-head"><h1>Activity</h1></div>
     <p class="quiet lead">The audit log: every change and every denied request. Events cannot be changed.</p>
-    <div class="filters" id="filters"></div><div id="list" class="stack"></div>`);
+    <nav class="presets" aria-label="Presets" id="presets"></nav>
+    <div class="filters" id="filters"></div>
+    <div id="chart" class="picture"></div><div id="said-here"></div><div id="list" class="stack"></div>`);
   const place = (/** @type {string} */ id) => /** @type {HTMLElement} */ (root.querySelector(`#${id}`));
 
   /** @param {import("../router.js").Context} now */
   async function show(now) {
     at = now;
+    showPresets();
     showFilters();
+    render(place("said-here"), null);
+    await Promise.all([list(), chart()]);
+  }
+
+  const list = () => loadList(place("list"), at.signal, async (signal) => {
+    const input = { ...filter(), count: COUNT, cursor: at.query.get("cursor") ?? undefined };
+    const found = (await graphql(LIST, { input }, { signal })).listEvents;
+    render(place("list"), found.events.length ? html`${head(found.cursor)}${byDay(found.events)}${further(found.cursor)}` : nothing());
+  });
+
+  /** What the address asks for, as the API takes it. A wrong value is sent as it is: the server says what is wrong. */
+  function filter() {
     const one = (/** @type {string} */ name) => (at.query.get(name) ? [at.query.get(name)] : undefined);
-    const moment = (/** @type {string} */ name) => momentOf(at.query.get(name)) ?? (at.query.get(name) || undefined); // the server says what is wrong
-    const input = {
-      count: 30, cursor: at.query.get("cursor") ?? undefined, actions: one("action"), targets: one("target"),
-      actorUrns: at.query.get("actor") ? [userUrn(at.query.get("actor") ?? "")] : undefined, since: moment("since"), until: moment("until"),
+    const person = (/** @type {string} */ name) => (at.query.get(name) ? [userUrn(at.query.get(name) ?? "")] : undefined);
+    const moment = (/** @type {string} */ name) => momentOf(at.query.get(name)) ?? (at.query.get(name) || undefined);
+    const shown = SHOWN[at.query.get("show") ?? ""];
+    return {
+      actions: one("action") ?? (shown ? actions.filter(shown.has).map((action) => action.name) : undefined),
+      actorUrns: person("actor"), aboutUrns: person("about"), targets: one("target"),
+      since: moment("since") ?? RANGES[at.query.get("range") ?? ""]?.since(Date.now()), until: moment("until"),
     };
-    await loadList(place("list"), at.signal, async (signal) => {
-      const found = (await graphql(LIST, { input }, { signal })).listEvents;
-      render(place("list"), found.events.length ? html`${events(found.events)}${further(found.cursor)}` : nothing());
-    });
   }
 
   /** @param {Record<string, string | number | null>} changes */
   const narrow = (changes) => goQuery({ cursor: null, ...changes });
   const isNarrowed = () => NAMES.some((name) => at.query.get(name));
 
+  function showPresets() {
+    /** @param {string} name @param {string} value @param {string} label */
+    const preset = (name, value, label) => {
+      const chosen = at.query.get(name) === value && !at.query.get(name === "show" ? "action" : "since");
+      const others = name === "show" ? { action: null } : { since: null, until: null };
+      return html`<a id="preset-${value}" href="${withQuery({ ...others, cursor: null, [name]: chosen ? null : value })}"
+        aria-current="${chosen ? "true" : null}">${label}</a>`;
+    };
+    render(place("presets"), html`${Object.entries(RANGES).map(([value, { label }]) => preset("range", value, label))}
+      ${Object.entries(SHOWN).map(([value, { label }]) => preset("show", value, label))}`);
+  }
+
   function showFilters() {
     const chosen = at.query.get("action") ?? "";
-    render(place("filters"), html`<label>Action <select id="filter-action" @change=${(/** @type {Event} */ e) => narrow({ action: value(e) })}>
-        <option value="">Any</option>${kinds(actions).map(([kind, some]) => html`<optgroup label="${kind}">${some.map((one) => html`<option
+    /** @param {string} name @param {string} label */
+    const person = (name, label) => html`<label>${label} ${actorInput(me, { id: `filter-${name}`, value: actorName(userUrn(at.query.get(name) ?? "")),
+      placeholder: "Anyone", change: (urn) => narrow({ [name]: urn }) })}</label>`;
+    render(place("filters"), html`<label>Action <select id="filter-action" @change=${(/** @type {Event} */ e) => narrow({ action: value(e), show: null })}>
+        <option value="">Any</option>${nouns(actions).map(([noun, some]) => html`<optgroup label="${noun}">${some.map((one) => html`<option
           value="${one.name}" title="${one.description}" .selected=${one.name === chosen}>${one.name}</option>`)}</optgroup>`)}</select></label>
-      <label>Actor ${actorInput(me, { id: "filter-actor", value: actorName(userUrn(at.query.get("actor") ?? "")), placeholder: "Any",
-        change: (urn) => narrow({ actor: urn }) })}</label>
+      ${person("actor", "By")}${person("about", "About")}
       <label>Target <input id="filter-target" data-key="search" placeholder="Id or urn" autocomplete="off" spellcheck="false" maxlength="500"
         .value=${at.query.get("target") ?? ""} @change=${(/** @type {Event} */ e) => narrow({ target: value(e) })}></label>
       ${["since", "until"].map((name) => html`<label>${name === "since" ? "From" : "Before"} <input id="filter-${name}" type="datetime-local" step="1"
-        .value=${local(at.query.get(name))} @change=${(/** @type {Event} */ e) => narrow({ [name]: value(e) ? new Date(value(e)).getTime() : null })}></label>`)}
+        .value=${local(at.query.get(name))} @change=${(/** @type {Event} */ e) => narrow({ range: null, [name]: value(e) ? new Date(value(e)).getTime() : null })}></label>`)}
       ${isNarrowed() ? html`<a class="button" href="/console/activity">Clear filters</a>` : null}`);
   }
 
-  const events = (/** @type {Happened[]} */ rows) => table({
-    caption: "Events, newest first", rows,
-    columns: [
-      { label: "Time", class: "nowrap light", cell: (event) => time(event.at) },
-      { label: "Action", cell: (event) => html`<a href="${withQuery({ action: event.action, cursor: null })}"
-          title="${actions.find((one) => one.name === event.action)?.description ?? ""}">${event.action}</a>` },
-      { label: "Actor", cell: (event) => who(event) },
-      { label: "Target", cell: (event) => target(event) },
-      { label: "", cell: (event) => html`<details><summary>Details<span class="unseen"> of ${event.action} at ${exact(event.at)}</span></summary>${details(event)}</details>` },
-    ],
-  });
-
-  /** @param {Happened} event */
-  function who(event) {
-    const name = nameOf(event.actorUrn);
-    if (name === "__system") return html`<span class="quiet" title="${event.actorUrn}">the service</span>`;
-    if (name === "__unknown") return html`<span class="quiet" title="${event.actorUrn}">unknown</span>`;
-    return actorLink(event.actorUrn, me, event.actorName);
+  /** The events of the filter over time. A wrong filter is reported with the list. */
+  async function chart() {
+    const { since, until, ...others } = filter();
+    if ([since, until].some((one) => typeof one === "string")) return;
+    const span = steps(/** @type {number | undefined} */ (since), /** @type {number | undefined} */ (until));
+    try {
+      await whileBusy(place("chart"), at.signal, async (signal) => {
+        const input = { ...others, since: span.since, until: span.until, step: span.step };
+        const found = (await graphql(COUNTS, { input }, { signal })).eventCounts;
+        const { bars, named } = barsOf(span, found.counts);
+        const series = KINDS.map(({ kind, name }) => ({
+          name, kind: `kind-${kind.toLowerCase()}`, days: [...named.keys()].map((day) => ({ day, count: bars.get(`${kind} ${day}`) ?? 0 })),
+        })).filter((one) => one.days.some(({ count }) => count));
+        /** @param {string} from @param {string} to */
+        const onBrush = (from, to) => void narrow({ range: null, since: named.get(from)?.start ?? null, until: named.get(to)?.end ?? null });
+        render(place("chart"), series.length ? html`${barChart({ label: span.byHour ? "Events by hour" : "Events by day", series, onBrush })}
+          ${found.countedSince > span.since ? html`<p class="quiet small">Counted: the newest events, since ${exact(found.countedSince)}.</p>` : null}` : null);
+      });
+    } catch (error) {
+      if (error instanceof DOMException && error.name === "AbortError") return;
+      // The list reports a wrong filter.
+      render(place("chart"), error instanceof ApiError && error.status === 400 ? null : errorLine(error));
+    }
   }
 
-  /** @param {Happened} event */
-  function target({ target: to }) {
-    if (/^[A-Za-z0-9+/]{43}=$/.test(to)) return html`<a href="${tokenPath(to)}" title="${to}">token <code>${short(to)}</code></a>`;
-    if (to.startsWith("urn:li:servicePolicy:") && me.privileges.managePolicies) {
-      return html`<a href="/console/policies/${encodeURIComponent(to)}" title="${to}">policy ${short(nameOf(to), 10)}</a>`;
+  /** @param {AuditEvent[]} events under the days on which they happened */
+  function byDay(events) {
+    /** @type {Map<number, AuditEvent[]>} */
+    const days = new Map();
+    for (const event of events) {
+      const day = dayStart(event.at);
+      days.set(day, [...(days.get(day) ?? []), event]);
     }
-    if (to.startsWith("urn:li:corpGroup:") && me.privileges.managePolicies) {
-      return html`<a href="${actorPath(to)}?show=groups" title="${to}">group ${groupName(to)}</a>`;
-    }
-    if (to.startsWith("urn:li:corpuser:")) return actorLink(to, me);
-    if (/^[0-9a-f]+:\d+$/.test(to) && me.privileges.truncateTimeseries) {
-      return html`<a href="/console/operations/${encodeURIComponent(to)}" title="${to}">operation <code>${short(to)}</code></a>`;
-    }
-    return html`<span title="${to}">${short(to, 16)}</span>`;
+    return [...days].map(([day, some]) => html`<section class="event-day" aria-labelledby="day-${day}"><h2 id="day-${day}">${dayTitle(day)}</h2>
+      <ol class="events">${runs(some).map(row)}</ol></section>`);
   }
 
-  /** @param {Happened} event */
-  const details = (event) => html`<dl class="facts small"><dt>Time</dt><dd>${exact(event.at)}<br>${utc(event.at)}</dd>
+  /** @param {Run} run */
+  const row = ({ count, newest, oldest }) => html`<li class="${newest.action.replaceAll(/[._]/g, "-")}">
+    <time datetime="${new Date(newest.at).toISOString()}" title="${exact(newest.at)} · ${utc(newest.at)}">${clock.format(newest.at)}</time>
+    <div>${sentence(newest, me)}${count > 1 ? html` <span class="quiet">${times(count, oldest, newest)}</span>` : null}
+      <details><summary>Details<span class="unseen"> of ${newest.action} at ${exact(newest.at)}</span></summary>${details(newest)}</details></div></li>`;
+
+  /** @param {AuditEvent} event */
+  const details = (event) => html`<dl class="facts small"><dt>Action</dt><dd><a href="${withQuery({ action: event.action, show: null, cursor: null })}"
+      title="${actions.find((one) => one.name === event.action)?.description ?? ""}">${event.action}</a></dd>
+    <dt>Time</dt><dd>${exact(event.at)}<br>${utc(event.at)}</dd>
+    <dt>By</dt><dd><a href="${withQuery({ actor: event.actorUrn, cursor: null })}"><code>${event.actorUrn}</code></a></dd>
     <dt>Target</dt><dd><a href="${withQuery({ target: event.target, cursor: null })}"><code>${event.target}</code></a></dd>
-    ${event.tokenId ? html`<dt>Token</dt><dd><a href="${tokenPath(event.tokenId)}">token <code>${short(event.tokenId)}</code></a></dd>` : null}
+    ${event.tokenId ? html`<dt>With token</dt><dd><a href="${tokenPath(event.tokenId)}">token <code>${short(event.tokenId)}</code></a></dd>` : null}
     <dt>Client</dt><dd>${event.peer || "–"}</dd><dt>Request</dt><dd><code>${event.requestId || "–"}</code></dd>
     ${Object.entries(event.detail).map(([name, told]) => html`<dt>${name}</dt><dd>${spoken(name, told)}</dd>`)}</dl>`;
+
+  /** @param {string | null} next */
+  const head = (next) => html`<div class="list-head">${further(next)}<span class="row"><span class="quiet small">Export:</span>
+    <button type="button" id="export-csv" @click=${() => save("csv")}>CSV</button>
+    <button type="button" id="export-json" @click=${() => save("jsonl")}>JSON lines</button></span></div>`;
 
   /** @param {string | null} next */
   const further = (next) => html`<nav class="pager" aria-label="Pages"><span>${at.query.get("cursor")
     ? html`<a href="${withQuery({ cursor: null })}">‹ Newest</a>` : null}</span><span>${next
     ? html`<a rel="next" href="${withQuery({ cursor: next })}">Older ›</a>` : html`<span class="quiet">No older events</span>`}</span></nav>`;
+
+  /** Save what is filtered as a file. @param {"csv" | "jsonl"} form */
+  async function save(form) {
+    const buttons = /** @type {NodeListOf<HTMLButtonElement>} */ (root.querySelectorAll(".list-head button"));
+    buttons.forEach((button) => { button.disabled = true; });
+    say("Exporting…");
+    try {
+      const { events, more } = await all();
+      const name = `watchword-events-${new Date().toISOString().slice(0, 19).replaceAll(":", "-")}.${form}`;
+      if (form === "csv") saveCsv(name, csvOf(events));
+      else saveFile(name, events.map((event) => `${JSON.stringify({ ...event, at: csvTime(event.at), sentence: sentenceText(event) })}\n`).join(""), "application/jsonl");
+      render(place("said-here"), notice(html`Saved ${counted(events.length, "event")} as <code>${name}</code>.${more
+        ? ` These are the newest; there are more. Narrow the filter, or use “watchword event list --limit 0”.` : ""}`));
+    } catch (error) {
+      if (error instanceof DOMException && error.name === "AbortError") return;
+      render(place("said-here"), errorLine(error));
+    } finally {
+      buttons.forEach((button) => { button.disabled = false; });
+    }
+  }
+
+  async function all() {
+    /** @type {AuditEvent[]} */
+    const events = [];
+    const wanted = { ...filter(), count: EXPORT_PAGE };
+    /** @type {string | null} */
+    let cursor = null;
+    do {
+      /** @type {{events: AuditEvent[], cursor: string | null}} */
+      const found = (await graphql(LIST, { input: { ...wanted, cursor } }, { signal: at.signal })).listEvents;
+      events.push(...found.events);
+      cursor = found.cursor;
+    } while (cursor && events.length < MOST_EXPORTED);
+    return { events: events.slice(0, MOST_EXPORTED), more: Boolean(cursor) || events.length > MOST_EXPORTED };
+  }
 
   const nothing = () => empty({
     title: isNarrowed() ? "No event matches" : "No events yet",
@@ -122,32 +228,112 @@ export async function page(context) {
   await show(context);
 }
 
+/** Neighbours with the same sentence as one. @param {AuditEvent[]} events newest first @returns {Run[]} */
+function runs(events) {
+  /** @type {(Run & {text: string})[]} */
+  const found = [];
+  for (const event of events) {
+    const text = sentenceText(event);
+    const last = found[found.length - 1];
+    const count = 1 + (Number(event.detail.leftOut) || 0);
+    if (last?.text === text) {
+      last.oldest = event;
+      last.count += count;
+    } else found.push({ text, count, newest: event, oldest: event });
+  }
+  return found;
+}
+
+/** "42 times, 10:01–10:14". @param {number} count @param {AuditEvent} oldest @param {AuditEvent} newest */
+function times(count, oldest, newest) {
+  const [from, to] = [clock.format(oldest.at), clock.format(newest.at)];
+  return `${number(count)} times, ${from === to ? to : `${from}–${to}`}`;
+}
+
+/** @param {AuditEvent[]} events */
+const csvOf = (events) => csvText(
+  ["time", "action", "what happened", "actor", "actor name", "target", "target name", "token", "client", "request", "details"],
+  events.map((event) => [csvTime(event.at), event.action, sentenceText(event), event.actorUrn, event.actorName, event.target, event.targetName,
+    event.tokenId, event.peer, event.requestId, JSON.stringify(event.detail)]),
+);
+
+/** The start of the day in the user's time zone, or of a day before it. @param {number} moment @param {number} [before] */
+function dayStart(moment, before = 0) {
+  const date = new Date(moment);
+  return new Date(date.getFullYear(), date.getMonth(), date.getDate() - before).getTime();
+}
+
+/** @param {number} day */
+function dayTitle(day) {
+  const today = dayStart(Date.now());
+  return day === today ? "Today" : day === dayStart(today, 1) ? "Yesterday" : longDay.format(day);
+}
+
+/** @typedef {{since: number, until: number, step: number, byHour: boolean}} Span */
+
+/**
+ * What the chart shows: by hour for up to three days, else by day; an hour is shown with the day before it. Days are
+ * counted by hours, so that each begins at midnight here; beyond 40, they are of 24 hours each.
+ * @param {number | undefined} since @param {number | undefined} until @returns {Span}
+ */
+function steps(since, until) {
+  const end = until ?? Date.now() + 1;
+  const begin = Math.max(0, Math.min(since ?? dayStart(end - 1, 29), end - 1));
+  const first = end - begin <= HOUR ? Math.max(0, end - DAY) : begin;
+  const byHour = end - first <= 3 * DAY;
+  const from = byHour ? first - (first % HOUR) : Math.max(0, dayStart(first));
+  const step = byHour || end - from <= 40 * DAY ? HOUR : DAY;
+  return { since: Math.max(from, end - 1_000 * step), until: end, step, byHour };
+}
+
+/**
+ * @param {Span} span @param {{start: number, kind: string, count: number}[]} counts
+ * @returns {{bars: Map<string, number>, named: Map<string, {start: number, end: number}>}} counts by kind and bar, and the
+ *   bars by name
+ */
+function barsOf(span, counts) {
+  const name = (/** @type {number} */ moment) => localName(moment).slice(0, span.byHour ? 13 : 10);
+  /** @type {Map<string, {start: number, end: number}>} */
+  const named = new Map();
+  for (let start = span.since; start < span.until; start += span.step) {
+    named.set(name(start), { start: named.get(name(start))?.start ?? start, end: start + span.step });
+  }
+  /** @type {Map<string, number>} */
+  const bars = new Map();
+  for (const { start, kind, count } of counts) {
+    const key = `${kind} ${name(start)}`;
+    bars.set(key, (bars.get(key) ?? 0) + count);
+  }
+  return { bars, named };
+}
+
 /** @param {string} name @param {unknown} told @returns {unknown} a value of an event's details as text */
 function spoken(name, told) {
   if (told === null || told === undefined) return "–";
-  if (typeof told === "number" && (name.endsWith("At") || name.endsWith("Millis"))) return time(told);
+  if (typeof told === "number" && /(At|Millis|By|Until)$/.test(name)) return time(told);
   if (typeof told === "number") return number(told);
   if (Array.isArray(told)) return told.map(String).join(", ") || "–";
   return typeof told === "object" ? JSON.stringify(told) : String(told);
 }
 
-/** Grouped by the part before the dot. @param {{name: string, description: string}[]} actions @returns {[string, {name: string, description: string}[]][]} */
-function kinds(actions) {
-  /** @type {Map<string, {name: string, description: string}[]>} */
+/** Grouped by the part before the dot. @param {Action[]} actions @returns {[string, Action[]][]} */
+function nouns(actions) {
+  /** @type {Map<string, Action[]>} */
   const found = new Map();
   for (const one of actions) {
-    const kind = one.name.slice(0, one.name.indexOf("."));
-    found.set(kind, [...(found.get(kind) ?? []), one]);
+    const noun = one.name.slice(0, one.name.indexOf("."));
+    found.set(noun, [...(found.get(noun) ?? []), one]);
   }
   return [...found];
 }
 
-/** A time in the form of the input, in the user's time zone. @param {string | null} moment */
+/** In the user's time zone: 2026-11-18T09:30:00. @param {number} moment */
+const localName = (moment) => new Date(moment - new Date(moment).getTimezoneOffset() * 60_000).toISOString().slice(0, 19);
+
+/** A time in the form of the input. @param {string | null} moment */
 function local(moment) {
   const millis = momentOf(moment);
-  if (millis === null) return "";
-  const date = new Date(millis);
-  return new Date(date.getTime() - date.getTimezoneOffset() * 60_000).toISOString().slice(0, 19);
+  return millis === null ? "" : localName(millis);
 }
 
 /** Milliseconds in the range of Date. @param {string | null} text */

@@ -91,7 +91,7 @@ export async function actorPanel({ urn, me, close, signal, done }) {
           last ${time(actor.identity.signedInAt)}</dd>` : null}
         <dt>Sessions</dt><dd><a href="/console/sessions?actor=${encodeURIComponent(urn)}">${counted(actor.sessionCount, "session")}</a></dd>
         ${me.privileges.viewAuditLog ? html`<dt>Activity</dt><dd><a href="/console/activity?actor=${encodeURIComponent(urn)}">Events by it</a> ·
-          <a href="/console/activity?target=${encodeURIComponent(urn)}">events about it</a></dd>` : null}</dl>
+          <a href="/console/activity?about=${encodeURIComponent(urn)}">events about it</a></dd>` : null}</dl>
       <h3>What it may do</h3>
       ${privileges.length || scopes.length ? html`<ul class="grants">${privileges.map((/** @type {{name: string, displayName: string, allows: string}} */ one) => html`<li><a
         href="/console/policies?actor=${encodeURIComponent(urn)}&amp;privilege=${one.name}" title="By which policy?">${one.displayName}</a>:

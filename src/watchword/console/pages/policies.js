@@ -1,21 +1,23 @@
-/** Policies: the list, a check of one privilege or scope, and a table of both by actor. */
+/** Policies: the list, a check of one privilege or scope, who holds one, and a table of both by actor. */
 
 import { html, render } from "../html.js";
 import { graphql } from "../api.js";
-import { number } from "../format.js";
+import { actor, counted, inTerminal, number } from "../format.js";
 import { empty, errorLine, loadList, notice, pageOf, pager, status, table } from "../components.js";
 import { go, goQuery, setHooks, withQuery } from "../router.js";
 import { backTo, openPanel, send } from "./forms.js";
-import { matrix } from "./privilege_matrix.js";
+import { matrix, scopesOf } from "./privilege_matrix.js";
 import { actorInput, actorPath, actorName, groupName, userUrn } from "./actor_names.js";
+import { dangerMark, escalates } from "./policy_effect.js";
 import { policyPanel } from "./policy_form.js";
 
 /**
  * @typedef {{urn: string, name: string, state: string, description: string | null, privileges: string[], scopes: string[], editable: boolean,
  *   source: "SERVICE" | "FILE" | "API", set: string | null, actors: Actors}} Policy
  * @typedef {{resolvedUsers: {urn: string, displayName: string | null}[], groups: string[], allUsers: boolean}} Actors
- * @typedef {{name: string, displayName: string, allows: string, includes: string[]}} Privilege
+ * @typedef {{name: string, displayName: string, allows: string, includes: string[], escalates: boolean}} Privilege
  * @typedef {{policyUrn: string, policyName: string, via: string, groupUrn: string | null, privilege: string}} Grant
+ * @typedef {Grant & {actorUrn: string | null, actorName: string | null, status: string | null}} Holder without an actor: all users
  */
 
 const ACTORS = "groups allUsers resolvedUsers { urn displayName }";
@@ -24,9 +26,12 @@ const LIST = `query Policies($input: ListPoliciesInput!, $all: ListPoliciesInput
   page: listPolicies(input: $input) { start count total policies { ${POLICY} } }
   all: listPolicies(input: $all) { total policies { urn name state privileges scopes actors { ${ACTORS} } } } }`;
 const ONE = `query Policy($urn: String!) { getPolicy(urn: $urn) { ${POLICY} } }`;
-const KNOWN = `{ listPrivileges { name displayName allows includes } }`;
+const KNOWN = `{ listPrivileges { name displayName allows includes escalates } }`;
 const EXPLAIN = `query Explain($input: ExplainPrivilegeInput!) { explainPrivilege(input: $input) {
   allowed suspended explanation grants { policyUrn policyName via groupUrn privilege } } }`;
+const HOLDERS = `query Holders($input: ListHoldersInput!) { listHolders(input: $input) { total complete holders {
+  actorUrn actorName status policyUrn policyName via groupUrn privilege } } }`;
+const MOST_HOLDERS = 500;
 /** How many policies the table of privileges covers. */
 const MOST = 200;
 
@@ -41,6 +46,8 @@ export async function page(context) {
   /** @type {Privilege[]} */
   const privileges = (await graphql(KNOWN, {}, { signal: context.signal })).listPrivileges;
   const nameOfPrivilege = (/** @type {string} */ word) => privileges.find((one) => one.name === word)?.displayName ?? word;
+  /** @type {string[]} */
+  let scopes = [];
   let at = context;
 
   render(root, html`<div class="page-head"><h1>Policies</h1>
@@ -49,7 +56,9 @@ export async function page(context) {
       <a class="button primary" data-key="new" id="new" href="/console/policies/new">New policy</a></div>
     <p class="quiet lead">An actor may do only what an active policy grants. Changes apply from the next request on.</p>
     <div id="said-here"></div>
-    <form class="question card" id="question" aria-label="Check a privilege or scope" @submit=${check}></form>
+    <div class="questions"><form class="question card" id="question" aria-label="Check a privilege or scope" @submit=${check}></form>
+      <form class="question card" id="who" aria-label="Who may do something" @submit=${askWho}></form></div>
+    <datalist id="known-scopes"></datalist>
     <div id="list" class="stack"></div><div id="matrix"></div>`);
   const place = (/** @type {string} */ id) => /** @type {HTMLElement} */ (root.querySelector(`#${id}`));
 
@@ -61,7 +70,7 @@ export async function page(context) {
     /** @type {HTMLInputElement} */ (place("search")).value = at.query.get("q") ?? "";
     place("new").setAttribute("href", withQuery({}, "/console/policies/new"));
     showQuestion();
-    await Promise.all([list(), answer(), panelOf(at.params[0])]);
+    await Promise.all([list(), answer(), answerWho(), panelOf(at.params[0])]);
     backTo(was, now);
   }
 
@@ -73,6 +82,8 @@ export async function page(context) {
     render(place("list"), rows.length || found.page.total ? html`${policies(rows)}${pager({ ...found.page, shown: rows.length })}`
       : empty({ title: "No policy matches", sentence: "No policy has this text in its name or description.",
         action: html`<a class="button" href="/console/policies">Show all</a>` }));
+    scopes = scopesOf(found.all.policies);
+    render(place("known-scopes"), scopes.map((scope) => html`<option value="${scope}"></option>`));
     render(place("matrix"), matrix(found.all.policies, privileges, found.all.total));
   });
 
@@ -80,7 +91,8 @@ export async function page(context) {
     caption: "Policies", rows, rowClass: (policy) => (policy.urn === at.params[0] ? "here" : ""),
     columns: [
       { label: "Name", cell: (policy) => html`<a id="${policy.urn}" href="${withQuery({}, policyPath(policy.urn))}">${policy.name}</a>` },
-      { label: "Grants", cell: (policy) => firstThree([...policy.privileges.map(nameOfPrivilege), ...policy.scopes]) },
+      { label: "Grants", cell: (policy) => html`${firstThree([...policy.privileges.map(nameOfPrivilege), ...policy.scopes])}
+        ${[...policy.privileges, ...policy.scopes].some((word) => escalates(privileges, word)) ? dangerMark() : null}` },
       { label: "To", class: "to", cell: (policy) => firstThree(whom(policy)) },
       { label: "Source", class: "nowrap", cell: (policy) => SOURCES[policy.source] + (policy.set ? ` (${policy.set})` : "") },
       { label: "Status", cell: (policy) => (policy.state === "ACTIVE" ? status("live", "active") : status("off", "inactive")) },
@@ -95,9 +107,59 @@ export async function page(context) {
         <label for="asked-privilege">do</label><select id="asked-privilege" name="privilege">${privileges.map((one) => html`<option
           value="${one.name}" .selected=${one.name === chosen}>${one.displayName}</option>`)}</select>
         <label for="asked-scope">or use the scope</label><input id="asked-scope" name="scope" class="mono" autocomplete="off" spellcheck="false"
-          placeholder="reports:read" .value=${scope}>
+          placeholder="reports:read" list="known-scopes" .value=${scope}>
         <button type="submit" id="ask">Check</button></div>
       <div class="form-error"></div><div id="answer" role="status"></div>`);
+    const asked = at.query.get("may") ?? "";
+    const askedScope = privileges.some((one) => one.name === asked) ? "" : asked;
+    render(place("who"), html`<h2>Who may…?</h2><div class="row">
+        <label for="who-privilege">Who may do</label><select id="who-privilege" name="privilege">${privileges.map((one) => html`<option
+          value="${one.name}" .selected=${one.name === asked}>${one.displayName}</option>`)}</select>
+        <label for="who-scope">or use scope</label><input id="who-scope" name="scope" class="mono" autocomplete="off" spellcheck="false"
+          placeholder="reports:read" list="known-scopes" .value=${askedScope}>
+        <button type="submit">List</button></div>
+      <div class="form-error"></div><div id="holders" role="status"></div>`);
+  }
+
+  /** @param {Event} event */
+  function askWho(event) {
+    return send(event, async (form) => {
+      const asked = new FormData(form);
+      await goQuery({ may: String(asked.get("scope")).trim() || String(asked.get("privilege")) });
+    });
+  }
+
+  async function answerWho() {
+    const privilege = at.query.get("may");
+    if (!privilege) return;
+    try {
+      const found = (await graphql(HOLDERS, { input: { privilege, count: MOST_HOLDERS } }, { signal: at.signal })).listHolders;
+      render(place("holders"), holders(privilege, found));
+    } catch (error) {
+      if (error instanceof DOMException && error.name === "AbortError") return;
+      render(place("holders"), errorLine(error));
+    }
+  }
+
+  /** @param {string} privilege @param {{total: number, complete: boolean, holders: Holder[]}} found */
+  function holders(privilege, found) {
+    /** @type {Map<string | null, Holder[]>} */
+    const ways = new Map();
+    for (const one of found.holders) ways.set(one.actorUrn, [...(ways.get(one.actorUrn) ?? []), one]);
+    const people = ways.size - (ways.has(null) ? 1 : 0);
+    const whole = found.complete && found.holders.length === found.total;
+    const what = privileges.some((one) => one.name === privilege) ? html`<strong>${nameOfPrivilege(privilege)}</strong>` : html`the scope <code>${privilege}</code>`;
+    if (!ways.size) return html`<p>No one holds ${what}.</p>`;
+    return html`<p>${ways.has(null) ? html`<strong>All users</strong> hold ${what}${people ? html`; ${counted(people, "person", "people")} by name or group` : null}.`
+        : html`${whole ? "" : "At least "}${counted(people, "person", "people")} ${people === 1 && whole ? "holds" : "hold"} ${what}.`}</p>
+      <div class="who-list">${table({ caption: "Who holds it, and by which policy", rows: [...ways], columns: [
+        { label: "Who", class: "light", cell: ([urn, some]) => (urn === null ? "All users" : html`<a href="${actorPath(urn)}">${actor(urn, some[0].actorName)}</a>
+          ${some[0].status === "SUSPENDED" ? status("off", "suspended") : null}`) },
+        { label: "By policy", cell: ([, some]) => html`<ul class="plain-list">${some.map((one) => html`<li><a href="${withQuery({}, policyPath(one.policyUrn))}">${one.policyName}</a>${one.groupUrn
+          ? html` to the group <a href="${actorPath(one.groupUrn)}?show=groups">${groupName(one.groupUrn)}</a>` : null}${one.privilege === privilege ? ""
+            : `, by “${nameOfPrivilege(one.privilege)}”`}</li>`)}</ul>` },
+      ] })}</div>
+      ${whole ? null : html`<p class="quiet small">Only the first are shown. All: <code>${inTerminal(`watchword who-can ${privilege}`, me)}</code></p>`}`;
   }
 
   /** @param {Event} event */
@@ -135,7 +197,7 @@ export async function page(context) {
     try {
       const policy = urn === "new" ? null : (await graphql(ONE, { urn }, { signal: at.signal })).getPolicy;
       const close = withQuery({}, "/console/policies");
-      openPanel(root, await policyPanel({ policy, privileges, me, close, signal: at.signal, done }));
+      openPanel(root, await policyPanel({ policy, privileges, scopes, me, close, signal: at.signal, done }));
     } catch (error) {
       if (error instanceof DOMException && error.name === "AbortError") return;
       render(place("said-here"), errorLine(error));

@@ -1,48 +1,66 @@
 /** The form of one policy, with each privilege explained; read-only for policies of the service. */
 
-import { html } from "../html.js";
-import { graphql } from "../api.js";
-import { counted } from "../format.js";
-import { ask, field, panel, status, warning } from "../components.js";
+import { html, render } from "../html.js";
+import { ApiError, graphql } from "../api.js";
+import { ask, errorLine, field, latestSignal, panel, status, warning } from "../components.js";
 import { keepDraft } from "../drafts.js";
 import { typedFrom } from "../damage.js";
 import { send } from "./forms.js";
-import { actorName, groupName, urnCode, urnsIn, wordsIn } from "./actor_names.js";
+import { actorName, urnCode, wordsIn } from "./actor_names.js";
+import { dangerMark, effectOf, effectText, escalates, isGrave, noOne } from "./policy_effect.js";
+import { subjectPicker, subjectsIn } from "./subject_picker.js";
 
 /** @typedef {import("./policies.js").Policy} Policy @typedef {import("./policies.js").Privilege} Privilege */
 
-const GROUPS = `{ listGroups(input: {count: 200}) { total groups { urn name memberCount } } }`;
+const GROUPS = `query Groups { listGroups(input: {count: 1000}) { groups { urn name memberCount } } }`;
+const MOST_SCOPES = 12;
 const CREATE = `mutation Create($input: PolicyUpdateInput!) { createPolicy(input: $input) }`;
 const UPDATE = `mutation Update($urn: String!, $input: PolicyUpdateInput!) { updatePolicy(urn: $urn, input: $input) }`;
 const DELETE = `mutation Delete($urn: String!) { deletePolicy(urn: $urn) }`;
 const FIELDS = {
   name: "policy-name", description: "policy-description", privileges: "policy-privileges", scopes: "policy-scopes",
-  "actors.users": "policy-users", "actors.groups": "policy-groups", actors: "policy-users",
+  "actors.users": "policy-subjects", "actors.groups": "policy-subjects", actors: "policy-subjects",
 };
 
 /**
- * @param {{policy: Policy | null, privileges: Privilege[], me: import("../shell.js").Me, close: string,
- *   signal: AbortSignal, done: (said: unknown) => Promise<void>}} what without a policy: a new one
+ * @param {{policy: Policy | null, privileges: Privilege[], scopes: string[], me: import("../shell.js").Me, close: string,
+ *   signal: AbortSignal, done: (said: unknown) => Promise<void>}} what without a policy: a new one; `scopes`: that policies grant
  */
-export async function policyPanel({ policy, privileges, me, close, signal, done }) {
+export async function policyPanel({ policy, privileges, scopes, me, close, signal, done }) {
   if (policy && !policy.editable) return kept(policy, privileges, close);
   /** @type {{urn: string, name: string, memberCount: number}[]} */
-  const known = (await graphql(GROUPS, {}, { signal })).listGroups.groups;
-  const groups = [...known, ...(policy?.actors.groups ?? []).filter((urn) => !known.some((one) => one.urn === urn))
-    .map((urn) => ({ urn, name: groupName(urn), memberCount: -1 }))];
+  const groups = policy?.actors.groups.length ? (await graphql(GROUPS, {}, { signal })).listGroups.groups : [];
+  const picker = subjectPicker({
+    id: "policy-subjects", name: "subjects", describedby: "policy-subjects-hint", users: policy?.actors.resolvedUsers ?? [],
+    groups: (policy?.actors.groups ?? []).map((urn) => groups.find((one) => one.urn === urn) ?? { urn }),
+  });
 
-  /** @param {Event} event */
-  const save = (event) => send(event, async (form) => {
+  /** @param {HTMLFormElement} form */
+  function inputOf(form) {
     const given = new FormData(form);
-    const input = {
+    return {
       type: "PLATFORM",
       name: String(given.get("name")),
       description: String(given.get("description")) || null,
       state: given.has("active") ? "ACTIVE" : "INACTIVE",
       privileges: given.getAll("privilege"),
       scopes: wordsIn(String(given.get("scopes"))),
-      actors: { users: urnsIn(String(given.get("users"))), groups: given.getAll("group"), allUsers: given.has("everybody") },
+      actors: { ...subjectsIn(String(given.get("subjects"))), allUsers: given.has("everybody") },
     };
+  }
+
+  /** @param {Event} event */
+  const save = (event) => send(event, async (form) => {
+    picker.commit();
+    const input = inputOf(form);
+    const effect = await effectOf({ urn: policy?.urn, input });
+    if (isGrave(effect, privileges, me.urn)) {
+      const sure = await ask({
+        title: effect.appliesTo === 0 ? "Save a policy for no one?" : `Save ${input.name}?`, action: "Save policy", cancel: "Back",
+        content: effectText(effect, privileges, me.urn),
+      });
+      if (!sure) return;
+    }
     if (policy) await graphql(UPDATE, { urn: policy.urn, input });
     else await graphql(CREATE, { input });
     saved();
@@ -51,58 +69,96 @@ export async function policyPanel({ policy, privileges, me, close, signal, done 
 
   async function remove() {
     if (!policy) return;
-    const { resolvedUsers: users, groups: named, allUsers } = policy.actors;
-    const people = groups.filter((one) => named.includes(one.urn)).reduce((sum, one) => sum + Math.max(0, one.memberCount), users.length);
+    /** @type {import("./policy_effect.js").Effect} */
+    let effect;
+    try {
+      effect = await effectOf({ urn: policy.urn }, signal);
+    } catch (error) {
+      if (!(error instanceof DOMException)) render(/** @type {Element} */ (node.querySelector(".form-error")), errorLine(error));
+      return;
+    }
     const sure = await ask({
       title: `Delete ${policy.name}?`, danger: true, action: `Delete ${policy.name}`,
-      typed: policy.state !== "ACTIVE" ? undefined : allUsers ? policy.name : typedFrom(people),
-      content: html`<p>From the next request on, ${allUsers ? "all users, " : ""}${counted(named.length, "group")}
-          and ${counted(users.length, "user")} lose ${counted(policy.privileges.length, "privilege")} and
-          ${counted(policy.scopes.length, "scope")}, unless another policy grants them.</p>
-        <p>Their tokens stay valid. To stop them, revoke the tokens or suspend the actor.</p>
+      typed: effect.changes.some((one) => one.count === null) ? policy.name : typedFrom(Math.max(0, ...effect.changes.map((one) => one.count ?? 0))),
+      content: html`<p>From the next request on:</p>${effectText({ ...effect, appliesTo: null }, privileges, me.urn)}
+        <p>Tokens stay valid. To stop them, revoke the tokens or suspend the actor.</p>
         ${policy.source === "FILE" ? warning("It comes from a policy file and returns when the file is applied again.") : null}`,
       act: () => graphql(DELETE, { urn: policy.urn }),
     });
-    if (sure) await done(html`Deleted the policy <strong>${policy.name}</strong>.`);
+    if (!sure) return;
+    saved();
+    await done(html`Deleted the policy <strong>${policy.name}</strong>.`);
   }
+
+  /** Show what saving would do, a moment after the last change. @param {HTMLFormElement} form */
+  async function preview(form) {
+    const place = /** @type {HTMLElement} */ (form.querySelector("#policy-effect"));
+    const mine = latestSignal(place, signal);
+    await new Promise((resolve) => setTimeout(resolve, 250));
+    if (mine.aborted) return;
+    const input = inputOf(form);
+    if (!input.privileges.length && !input.scopes.length) {
+      render(place, html`<p class="quiet">Choose privileges or scopes to see who gains what.</p>`);
+      return;
+    }
+    if (!input.actors.users.length && !input.actors.groups.length && !input.actors.allUsers && !policy) {
+      render(place, noOne());
+      return;
+    }
+    try {
+      const effect = await effectOf({ urn: policy?.urn, input: { ...input, name: input.name.trim() || "policy" } }, mine);
+      render(place, effectText(effect, privileges, me.urn));
+    } catch (error) {
+      if (error instanceof DOMException) return;
+      render(place, error instanceof ApiError && error.status === 400 ? html`<p class="quiet">${error.message}</p>` : errorLine(error));
+    }
+  }
+
+  /** @param {Event} event add a scope that another policy grants */
+  const addScope = (event) => {
+    const area = /** @type {HTMLTextAreaElement} */ (node.querySelector("#policy-scopes"));
+    const scope = /** @type {HTMLElement} */ (event.currentTarget).textContent ?? "";
+    if (!wordsIn(area.value).includes(scope)) area.value = [...wordsIn(area.value), scope].join("\n");
+    area.dispatchEvent(new Event("input", { bubbles: true }));
+  };
 
   const node = panel({
     title: policy ? policy.name : "New policy", close,
     content: html`${policy?.source === "FILE" ? warning(html`It comes from a policy file: the next time the file is applied, it
         overwrites your changes. Change the file too.`) : null}
-      <form id="policy-form" @submit=${save}>
+      <form id="policy-form" @submit=${save} @input=${(/** @type {Event} */ event) => preview(/** @type {HTMLFormElement} */ (event.currentTarget))}>
       ${field({ id: "policy-name", label: "Name", control: html`<input id="policy-name" name="name" required maxlength="200"
         autocomplete="off" .value=${policy?.name ?? ""}>` })}
       ${field({ id: "policy-description", label: "Description", optional: true, control: html`<textarea id="policy-description"
         name="description" maxlength="1000" .value=${policy?.description ?? ""}></textarea>` })}
       <fieldset data-field="policy-privileges" id="policy-privileges" tabindex="-1"><legend>Privileges</legend>
         ${privileges.map((one) => html`<label class="choice"><input type="checkbox" name="privilege" value="${one.name}"
-          .checked=${policy?.privileges.includes(one.name) ?? false}><span>${one.displayName}<small>${one.allows}${one.includes.length
+          .checked=${policy?.privileges.includes(one.name) ?? false}><span>${one.displayName}
+            ${one.escalates ? dangerMark() : null}<small>${one.allows}${one.includes.length
             ? ` Includes: ${one.includes.map((word) => privileges.find((other) => other.name === word)?.displayName ?? word).join(", ")}.` : ""}</small></span></label>`)}
         <div class="field-error"></div></fieldset>
       ${field({ id: "policy-scopes", label: "Scopes of other services", optional: true,
         hint: "Separated by spaces. orders:* grants all that begin with orders:.",
         control: html`<textarea id="policy-scopes" name="scopes" class="mono" rows="2" spellcheck="false" placeholder="reports:read orders:*"
-          aria-describedby="policy-scopes-hint" .value=${(policy?.scopes ?? []).join("\n")}></textarea>` })}
-      <fieldset data-field="policy-groups" id="policy-groups" tabindex="-1"><legend>Actors</legend>
-        <label class="choice"><input type="checkbox" name="everybody" .checked=${policy?.actors.allUsers ?? false}><span>All users<small>Every actor
-          with a valid token.</small></span></label>
-        ${groups.map((one) => html`<label class="choice"><input type="checkbox" name="group" value="${one.urn}"
-          .checked=${policy?.actors.groups.includes(one.urn) ?? false}><span>Group ${one.name}<small>${one.memberCount < 0
-            ? "This group does not exist." : counted(one.memberCount, "member")}</small></span></label>`)}
-        <div class="field-error"></div></fieldset>
-      ${field({ id: "policy-users", label: "Users", optional: true, hint: "Names or urns, one per line. For many users, create a group.",
-        control: html`<textarea id="policy-users" name="users" spellcheck="false" aria-describedby="policy-users-hint"
-          .value=${(policy?.actors.resolvedUsers ?? []).map((user) => actorName(user.urn)).join("\n")}></textarea>` })}
+          aria-describedby="policy-scopes-hint" .value=${(policy?.scopes ?? []).join("\n")}></textarea>
+          ${scopes.length ? html`<p class="row small" role="group" aria-label="Scopes that other policies grant"><span class="quiet">Known:</span>
+            ${scopes.slice(0, MOST_SCOPES).map((scope) => html`<button type="button" class="plain mono" @click=${addScope}>${scope}</button>`)}</p>` : null}` })}
+      ${field({ id: "policy-subjects", label: "People and groups", optional: true,
+        hint: "Type a part of a name and choose. Several names, ids or urns may be pasted, one per line.", control: picker.node })}
+      <label class="choice spaced"><input type="checkbox" name="everybody" .checked=${policy?.actors.allUsers ?? false}><span>All users<small>Every actor
+        with a valid token.</small></span></label>
       <label class="choice spaced"><input type="checkbox" name="active" .checked=${policy ? policy.state === "ACTIVE" : true}><span>Active<small>An
         inactive policy grants nothing.</small></span></label>
+      <section class="effect" aria-labelledby="effect-title"><h3 id="effect-title">Effect of saving</h3><div id="policy-effect" aria-live="polite"></div></section>
       <div class="form-error"></div>
       <p class="actions"><button type="submit" class="primary">${policy ? "Save policy" : "Create policy"}</button>
         ${policy ? html`<button type="button" class="danger" @click=${remove}>Delete ${policy.name}…</button>` : null}</p></form>
       ${policy ? html`<p class="quiet small">${urnCode(policy.urn)}${me.privileges.viewAuditLog
         ? html` · <a href="/console/activity?target=${encodeURIComponent(policy.urn)}">Activity</a>` : null}</p>` : null}`,
   });
-  const saved = keepDraft(/** @type {HTMLFormElement} */ (node.querySelector("form")), `policy ${policy?.urn ?? "new"}`);
+  const form = /** @type {HTMLFormElement} */ (node.querySelector("form"));
+  const saved = keepDraft(form, `policy ${policy?.urn ?? "new"}`);
+  void preview(form);
   return node;
 }
 
@@ -115,7 +171,7 @@ const kept = (policy, privileges, close) => panel({
       <dt>Description</dt><dd>${policy.description ?? "–"}</dd>
       <dt>To</dt><dd>${policy.actors.resolvedUsers.map((user) => actorName(user.urn, user.displayName)).join(", ") || "–"}</dd>
       <dt>Grants</dt><dd><ul class="grants">${privileges.filter((one) => policy.privileges.includes(one.name))
-        .map((one) => html`<li>${one.displayName}: <span class="quiet">${one.allows}</span></li>`)}
-        ${policy.scopes.map((scope) => html`<li>Scope <code>${scope}</code></li>`)}</ul></dd>
+        .map((one) => html`<li>${one.displayName}: <span class="quiet">${one.allows}</span> ${one.escalates ? dangerMark() : null}</li>`)}
+        ${policy.scopes.map((scope) => html`<li>Scope <code>${scope}</code> ${escalates(privileges, scope) ? dangerMark("every scope") : null}</li>`)}</ul></dd>
       <dt>Urn</dt><dd>${urnCode(policy.urn)}</dd></dl>`,
 });

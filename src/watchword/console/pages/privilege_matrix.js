@@ -3,6 +3,7 @@
 import { html } from "../html.js";
 import { counted, number } from "../format.js";
 import { GROUP, actorName } from "./actor_names.js";
+import { dangerMark, escalates } from "./policy_effect.js";
 
 /**
  * @typedef {{urn: string, name: string, state: string, privileges: string[], scopes: string[],
@@ -16,7 +17,7 @@ const MOST_WHO = 12;
 const MOST_SCOPES = 50;
 
 /** @param {Policy[]} policies @returns {string[]} the scopes that they grant */
-const scopesOf = (policies) => [...new Set(policies.filter((one) => one.state === "ACTIVE").flatMap((one) => one.scopes))].sort();
+export const scopesOf = (policies) => [...new Set(policies.filter((one) => one.state === "ACTIVE").flatMap((one) => one.scopes))].sort();
 
 /** @param {string} wildcard @param {string} scope whether the wildcard is another scope and covers this one */
 const covers = (wildcard, scope) => wildcard !== scope && wildcard.endsWith("*") && scope.startsWith(wildcard.slice(0, -1));
@@ -67,21 +68,27 @@ const label = (key, name) => (key.startsWith(GROUP) ? key.slice(GROUP.length) : 
 export function matrix(policies, privileges, total) {
   const scopes = scopesOf(policies);
   const all = grid(policies, privileges, scopes);
-  const rows = [...privileges.map((one) => ({ key: one.name, label: one.displayName, title: one.allows })),
-    ...scopes.slice(0, MOST_SCOPES).map((scope) => ({ key: scope, label: html`<code>${scope}</code>`, title: "Scope of other services" }))];
+  /** @type {{name: string, rows: {key: string, label: unknown, title: string}[]}[]} */
+  const parts = [
+    { name: "Privileges here", rows: privileges.map((one) => ({ key: one.name, label: one.displayName, title: one.allows })) },
+    { name: "Scopes of other services", rows: scopes.slice(0, MOST_SCOPES).map((scope) => ({ key: scope, label: html`<code>${scope}</code>`, title: "" })) },
+  ];
   const shown = all.slice(0, MOST_WHO);
   if (!shown.length) return null;
   return html`<section class="matrix-part" aria-labelledby="matrix-title"><h2 id="matrix-title">Privileges and scopes by actor</h2>
-    <p class="quiet small">● granted, ○ included in another privilege or wildcard. A group applies to its members.</p>
-    <div class="table-box" tabindex="0" role="region" aria-label="Privileges and scopes, and who has them"><table class="matrix">
+    <p class="quiet small">● granted, ○ included in another privilege or wildcard. A group applies to its members. ${dangerMark()}: its holder
+      can get more.${shown.length > 4 ? html` <span class="scroll-cue">Scroll sideways for more.</span>` : null}</p>
+    <div class="table-box matrix-box" tabindex="0" role="region" aria-label="Privileges and scopes, and who has them"><table class="matrix">
       <thead><tr><th scope="col">Privilege or scope</th>${shown.map((who) => html`<th scope="col" title="${who.key}"><span>${who.kind === 1
         ? html`<small>group</small> ` : null}${who.label}</span></th>`)}</tr></thead>
-      <tbody>${rows.map((row) => html`<tr><th scope="row" title="${row.title}">${row.label}</th>${shown.map((who) => {
+      ${parts.filter((part) => part.rows.length).map((part) => html`<tbody><tr class="part"><th scope="rowgroup" colspan="${shown.length + 1}">${part.name}</th></tr>
+        ${part.rows.map((row) => html`<tr><th scope="row" title="${row.title}">${row.label}${escalates(privileges, row.key)
+          ? html` <span class="danger-mark" title="Its holder can get more."><span aria-hidden="true">▲</span><span class="unseen">can grant more to itself</span></span>` : null}</th>${shown.map((who) => {
         const cell = who.held.get(row.key);
         if (!cell) return html`<td></td>`;
         const by = [...cell.policies].join(", ");
         return html`<td title="${by}"><span aria-hidden="true">${cell.whole ? "●" : "○"}</span><span class="unseen">by ${by}</span></td>`;
-      })}</tr>`)}</tbody></table></div>
+      })}</tr>`)}</tbody>`)}</table></div>
     ${all.length > shown.length ? html`<p class="quiet small">And ${counted(all.length - shown.length, "more actor or group", "more actors and groups")}:
       use the question above to check one.</p>` : null}
     ${scopes.length > MOST_SCOPES ? html`<p class="quiet small">Only the first ${number(MOST_SCOPES)} scopes are shown.</p>` : null}

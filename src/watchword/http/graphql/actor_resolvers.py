@@ -13,7 +13,7 @@ from watchword.domain.actors import (
     parse_actor_search,
 )
 from watchword.domain.errors import invalid
-from watchword.domain.events import Action, KeptEvent, parse_event_search
+from watchword.domain.events import Action, KeptEvent, kind_of, named_in, parse_event_counts, parse_event_search
 from watchword.domain.names import check_actor, check_description, check_name, name_of
 from watchword.domain.policies import Privilege
 from watchword.domain.sign_in import Membership
@@ -176,7 +176,7 @@ async def list_events(_: Any, info: Info, input: Json | None = None) -> Json:
         search = parse_event_search(input or {})
         events, cursor = await audit.list(grant, search, context.time_left())
         context.show(len(events))
-    names = await context.names(event.actor for event in events)
+    names = await context.names(urn for event in events for urn in named_in(event))
     return {
         "count": search.count,
         "events": [_event_json(event, names) for event in events],
@@ -184,8 +184,23 @@ async def list_events(_: Any, info: Info, input: Json | None = None) -> Json:
     }
 
 
+async def event_counts(_: Any, info: Info, input: Json) -> Json:
+    context, audit = info.context, info.context.services.core.audit
+    async with context.searching:
+        grant = await audit.authorize(context.caller)
+        search, step = parse_event_counts(input)
+        found = await audit.count_by_time(grant, search, step, context.time_left())
+    counts = sorted((start, kind.value, count) for (start, kind), count in found.counts.items())
+    return {
+        "countedSince": found.since,
+        "counts": [{"start": start, "kind": kind, "count": count} for start, kind, count in counts],
+    }
+
+
 async def list_event_actions(_: Any, __: Info) -> list[Json]:
-    return [{"name": action.value, "description": action.meaning} for action in Action]
+    return [
+        {"name": action.value, "description": action.meaning, "kind": kind_of(action.value).value} for action in Action
+    ]
 
 
 def _state_json(state: ActorState, names: Mapping[str, str]) -> Json:
@@ -275,11 +290,13 @@ def _revoked_json(revoked: RevokedTokens) -> Json:
 
 
 def _event_json(event: KeptEvent, names: Mapping[str, str]) -> Json:
-    return record_json(
+    shown = record_json(
         event,
         "at action target peer request_id detail",
         id=str(event.seq),
         actorUrn=event.actor,
         actorName=names.get(event.actor),
         tokenId=event.bearer_id,
+        targetName=event.detail.get("name") or names.get(event.target),
     )
+    return shown | {"names": {urn: names[urn] for urn in named_in(event) if urn in names}}

@@ -59,7 +59,7 @@ overlapping_fields_can_be_merged.MAX_COMPLEXITY_BUDGET = 150_000
 # Input type names that DataHub clients use.
 SYNONYMS = {"CreateAccessTokenInput": "GetAccessTokenInput", "ListAccessTokenInput": "ListAccessTokensInput"}
 
-NAME_FIELDS = ("displayName", "actorName", "ownerName", "createdByName", "changedByName")
+NAME_FIELDS = ("displayName", "actorName", "ownerName", "createdByName", "changedByName", "names", "targetName")
 USES_FIELD, NETWORKS_FIELD = "usesByDay", "networks"
 USES_WIDTH = 2 * KEPT_DAYS
 """The values that `usesByDay` may have in a row."""

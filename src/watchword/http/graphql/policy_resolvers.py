@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from watchword.domain.actors import ActorStatus
 from watchword.domain.declared_entities import (
     NO_ENTITIES,
     DeclaredAccount,
@@ -27,6 +28,7 @@ from watchword.domain.names import (
 )
 from watchword.domain.policies import (
     DEFAULT_SET,
+    ESCALATING,
     MAX_ENTRIES,
     Policy,
     PolicyChange,
@@ -41,8 +43,10 @@ from watchword.domain.policies import (
     right_name,
     right_of,
 )
+from watchword.domain.policy_effects import MAX_NAMED, Holder, RightChange
 from watchword.domain.policy_filters import parse_policy_filter
 from watchword.domain.retention import check_rules
+from watchword.domain.shown_actors import ShownActor
 from watchword.domain.webhooks import check_webhooks
 from watchword.http.graphql.context import Info, Json, page_of, query_of, record_json
 from watchword.http.graphql.directory_resolvers import Shown, group_json, users_json
@@ -87,9 +91,64 @@ async def list_privileges(_: Any, __: Info) -> list[Json]:
             "displayName": privilege.display_name,
             "allows": privilege.allows,
             "includes": [one.name for one in Privilege if one in included([privilege]) - {privilege}],
+            "escalates": privilege in ESCALATING,
         }
         for privilege in Privilege
     ]
+
+
+async def list_holders(_: Any, info: Info, input: Json) -> Json:
+    policies, grant = await info.context.authorize_policies()
+    page = page_of(input)
+    found, complete = await policies.holders(grant, right_of(input["privilege"], "privilege"))
+    rows = found[page["start"] :][: page["count"]]
+    actors = [holder.actor for holder in rows if holder.actor is not None]
+    shown = await policies.shown_actors(info.context.caller, dict.fromkeys(actors))
+    return page | {
+        "total": len(found),
+        "complete": complete,
+        "holders": [_holder_json(holder, shown) for holder in rows],
+    }
+
+
+async def policy_effect(_: Any, info: Info, urn: str | None = None, input: Json | None = None) -> Json:
+    policies, grant = await info.context.authorize_policies()
+    if urn is None and input is None:
+        raise invalid("input", "input must be given for a new policy, or urn for one to delete.")
+    wanted = None if urn is None else policy_urn(check_urn(urn, "urn"))
+    found = await policies.effect(grant, wanted, None if input is None else _policy(wanted or "", input))
+    named = {change: _named(change, info.context.caller.actor) for change in found.changes}
+    shown = await info.context.users([actor for actors in named.values() for actor in actors])
+    return {
+        "appliesTo": found.applies_to,
+        "complete": found.complete,
+        "changes": [
+            {
+                "privilege": right_name(change.right),
+                "change": "GAIN" if change.gained else "LOSE",
+                "count": None if change.actors is None else len(change.actors),
+                "users": users_json(actors, shown),
+            }
+            for change, actors in named.items()
+        ],
+    }
+
+
+def _named(change: RightChange, caller: str) -> list[str]:
+    """The first of those who gain or lose; the caller before others."""
+    actors = change.actors or ()
+    return sorted(actors, key=lambda actor: actor != caller)[:MAX_NAMED]
+
+
+def _holder_json(holder: Holder, shown: Mapping[str, ShownActor]) -> Json:
+    actor = holder.actor
+    about = None if actor is None else shown[actor]
+    status = ActorStatus.SUSPENDED if about is not None and about.suspended else ActorStatus.ACTIVE
+    return _policy_match_json(holder.match) | {
+        "actorUrn": actor,
+        "actorName": None if about is None else about.name,
+        "status": None if actor is None else status.value,
+    }
 
 
 async def create_policy(_: Any, info: Info, input: Json) -> str:

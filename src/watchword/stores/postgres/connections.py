@@ -86,7 +86,7 @@ _COUNT = "SELECT set_config('watchword.counts', $1, true)"
 _MARK_REVOKED = """
 WITH revoked AS (
     UPDATE tokens SET revoked_at = $2 WHERE id = ANY ($1::text[]) AND coalesce(revoked_at, 0) = 0
-    RETURNING id, actor_urn, owner_urn
+    RETURNING id, actor_urn, owner_urn, name
 ), counted AS (
     INSERT INTO token_totals AS t (kind, urn, slot, total)
     SELECT kind, urn, own_slot_number(), -count(*) FROM revoked, LATERAL (
@@ -94,7 +94,7 @@ WITH revoked AS (
     GROUP BY kind, urn
     ON CONFLICT ON CONSTRAINT token_totals_pkey DO UPDATE SET total = t.total + excluded.total
 )
-SELECT id, actor_urn FROM revoked"""
+SELECT id, actor_urn, name FROM revoked"""
 
 
 def _lowered(text: str) -> str:

@@ -66,13 +66,13 @@ class SqlAccounts(SqlPart):
     @long_transaction
     async def delete_account(self, tx: Transaction, precondition: WritePrecondition, urn: str) -> int:
         now = await check_precondition(tx, precondition, exclusive=[actor_lock(urn), TOKENS])
-        _account(await tx.fetchrow(GET, urn))
+        account = _account(await tx.fetchrow(GET, urn))
         await tx.execute("UPDATE service_accounts SET deleted_at = $2 WHERE urn = $1", urn, now)
         await put_status(tx, precondition, urn, ActorStatus.SUSPENDED, now)
         tokens = await tx.fetch(_TOKENS_OF, urn)
         ids = await dying_with(tx, tokens, now, cascade=False, expired=True, most=sys.maxsize)
         revoked = await revoke(tx, precondition, list(ids), now, lock_rows=False)
-        event = Event(Action.ACCOUNT_DELETED, urn, {"tokens": revoked})
+        event = Event(Action.ACCOUNT_DELETED, urn, {"name": account.name, "tokens": revoked})
         await write_events(tx, precondition, [event], now)
         return revoked
 

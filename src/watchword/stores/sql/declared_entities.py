@@ -67,7 +67,7 @@ async def _apply_group(tx: Transaction, _actor: str, change: EntityChange) -> li
     if group is None:
         await tx.execute("DELETE FROM group_members WHERE group_urn = $1", change.urn)
         await tx.execute("DELETE FROM groups WHERE urn = $1", change.urn)
-        return [Event(Action.GROUP_DELETED, change.urn)]
+        return [Event(Action.GROUP_DELETED, change.urn, {"name": None if before is None else before.name})]
     events: list[Event] = []
     if before is None:
         # A group of the identity provider with this urn ends: one made here has the members that are chosen here.
@@ -83,5 +83,5 @@ async def _apply_group(tx: Transaction, _actor: str, change: EntityChange) -> li
     await tx.execute(gone, group.urn, removed)
     for action, members in ((Action.GROUP_MEMBERS_ADDED, added), (Action.GROUP_MEMBERS_REMOVED, removed)):
         if members:
-            events.append(Event(action, group.urn, {"members": members}))
+            events.append(Event(action, group.urn, {"name": group.name, "members": members}))
     return events

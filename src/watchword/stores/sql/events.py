@@ -12,7 +12,7 @@ from typing import Any
 
 import orjson
 
-from watchword.domain.events import MAX_PAGE_BYTES, CursorLost, EventPage, EventSearch, KeptEvent
+from watchword.domain.events import MAX_PAGE_BYTES, CursorLost, EventPage, EventSearch, KeptEvent, TimedCount
 from watchword.domain.filters import SEARCH_SECONDS
 from watchword.stores import rows
 from watchword.stores.sql.transaction import (
@@ -73,6 +73,20 @@ class SqlEvents(SqlPart):
 
         async def work(tx: Transaction) -> int:
             return int(await tx.fetchval(f"SELECT count(*) FROM ({sql}) AS found", *bound))
+
+        return await self._db.scan(work, seconds)
+
+    async def count_events_by_time(
+        self, search: EventSearch, step: int, seconds: float = SEARCH_SECONDS
+    ) -> tuple[TimedCount, ...]:
+        sql, bound = events_sql(replace(search, after=None), self._db.dialect, "at, action")
+        since, width = (f"${len(bound) + number}::bigint" for number in (1, 2))
+        counts = f"""
+        SELECT {since} + (at - {since}) / {width} * {width}, action, count(*), min(at) FROM ({sql}) AS found
+        GROUP BY 1, 2 ORDER BY 1, 2"""
+
+        async def work(tx: Transaction) -> tuple[TimedCount, ...]:
+            return tuple(TimedCount(*row) for row in await tx.fetch(counts, *bound, search.since, step))
 
         return await self._db.scan(work, seconds)
 
@@ -179,7 +193,7 @@ def _in_order(events: tuple[KeptEvent, ...], seq: int) -> tuple[KeptEvent, ...]:
     return tuple(event for number, event in enumerate(events, seq + 1) if event.seq == number)
 
 
-def events_sql(search: EventSearch, dialect: Dialect) -> tuple[str, list[Any]]:
+def events_sql(search: EventSearch, dialect: Dialect, columns: str = f"{rows.EVENT}, seq") -> tuple[str, list[Any]]:
     bound: list[Any] = []
     terms = ["true"]
 
@@ -209,7 +223,7 @@ def events_sql(search: EventSearch, dialect: Dialect) -> tuple[str, list[Any]]:
         terms.append(f"(at, seq) < ({bind(search.after.at)}::bigint, {bind(search.after.seq)}::bigint)")
     where = " AND ".join(terms)
     most = bind(search.count + 1)
-    return f"SELECT {rows.EVENT}, seq FROM events WHERE {where} ORDER BY at DESC, seq DESC LIMIT {most}::bigint", bound
+    return f"SELECT {columns} FROM events WHERE {where} ORDER BY at DESC, seq DESC LIMIT {most}::bigint", bound
 
 
 def event_of(row: rows.Row) -> KeptEvent:

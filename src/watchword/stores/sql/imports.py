@@ -6,7 +6,7 @@ from functools import partial
 
 from watchword.domain.actors import ActorStatus, ProfileField, WritePrecondition
 from watchword.domain.datahub import ImportedPerson, ImportStatus, PersonChange, TokenMatch
-from watchword.domain.events import Action, Event
+from watchword.domain.events import Action, Detail, Event
 from watchword.domain.lifetimes import DAY
 from watchword.domain.names import SYSTEM_ACTOR
 from watchword.domain.tokens import TokenRecord, TokenType
@@ -196,4 +196,5 @@ async def _import_tokens(
 
 
 def _imported_event(record: TokenRecord) -> Event:
-    return Event(Action.TOKEN_IMPORTED, record.id, {"actorUrn": record.actor_urn, "expiresAt": record.expires_at})
+    detail: dict[str, Detail] = {"name": record.name, "actorUrn": record.actor_urn}
+    return Event(Action.TOKEN_IMPORTED, record.id, {**detail, "expiresAt": record.expires_at})

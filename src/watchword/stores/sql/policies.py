@@ -32,6 +32,7 @@ from watchword.domain.names import SYSTEM_ACTOR, name_of
 from watchword.domain.policies import (
     ChangeKind,
     Policy,
+    PolicyChange,
     PolicyDeclaration,
     PolicyPlan,
     PolicySet,
@@ -133,9 +134,9 @@ class SqlPolicies(SqlPart):
     @transaction
     async def delete_policy(self, tx: Transaction, precondition: WritePrecondition, urn: str) -> None:
         async with _change(tx, precondition) as events:
-            _editable(await tx.fetchrow(_GET, urn))
+            policy = _editable(await tx.fetchrow(_GET, urn))
             await tx.execute("DELETE FROM policies WHERE urn = $1", urn)
-            events.append(Event(Action.POLICY_DELETED, urn))
+            events.append(Event(Action.POLICY_DELETED, urn, {"name": policy.name}))
 
     @transaction
     async def apply_policies(
@@ -196,15 +197,15 @@ class SqlPolicies(SqlPart):
                 raise Fault(Reason.ALREADY_EXISTS, "The identity provider has a group with this id. Choose another.")
             values = (group.urn, group.name, group.description)
             await tx.execute("INSERT INTO groups (urn, name, description) VALUES ($1, $2, $3)", *values)
-            events.append(Event(Action.GROUP_CREATED, group.urn))
+            events.append(Event(Action.GROUP_CREATED, group.urn, {"name": group.name}))
 
     @transaction
     async def delete_group(self, tx: Transaction, precondition: WritePrecondition, urn: str) -> None:
         async with _change(tx, precondition) as events:
-            _group(await tx.fetchrow(_GROUP, urn))
+            group = _group(await tx.fetchrow(_GROUP, urn))
             await tx.execute("DELETE FROM group_members WHERE group_urn = $1", urn)
             await tx.execute("DELETE FROM groups WHERE urn = $1", urn)
-            events.append(Event(Action.GROUP_DELETED, urn))
+            events.append(Event(Action.GROUP_DELETED, urn, {"name": group.name}))
 
     @transaction
     async def change_members(
@@ -217,21 +218,25 @@ class SqlPolicies(SqlPart):
         remove: Collection[str] = (),
     ) -> None:
         async with _change(tx, precondition) as events:
-            _group(await tx.fetchrow(_GROUP, group))
+            name = _group(await tx.fetchrow(_GROUP, group)).name
             await tx.executemany(ADD_MEMBER, [(member, group) for member in add])
             gone = f"DELETE FROM group_members WHERE group_urn = $1 AND actor_urn {tx.dialect.any_of('$2')}"
             await tx.execute(gone, group, list(remove))
             for action, members in ((Action.GROUP_MEMBERS_ADDED, add), (Action.GROUP_MEMBERS_REMOVED, remove)):
                 if members:
-                    events.append(Event(action, group, {"members": sorted(set(members))}))
+                    events.append(Event(action, group, {"name": name, "members": sorted(set(members))}))
 
     @transaction
     async def leave_groups(self, tx: Transaction, precondition: WritePrecondition, actor: str) -> tuple[str, ...]:
         async with _change(tx, precondition) as events:
             sql = "DELETE FROM group_members WHERE actor_urn = $1 RETURNING group_urn, external"
             left = sorted((str(urn), bool(external)) for urn, external in await tx.fetch(sql, actor))
+            made_here = [urn for urn, external in left if not external]
+            sql = f"SELECT urn, name FROM groups WHERE urn {tx.dialect.any_of('$1')}"
+            names: dict[str, str] = dict(await tx.fetch(sql, made_here))
             events += [
-                Event(Action.GROUP_MEMBERS_REMOVED, urn, {"members": [actor]}) for urn, external in left if not external
+                Event(Action.GROUP_MEMBERS_REMOVED, urn, {"name": names.get(urn), "members": [actor]})
+                for urn in made_here
             ]
             if by_sign_in := [urn for urn, external in left if external]:
                 events.append(Event(Action.ACTOR_GROUPS_CHANGED, actor, {"removed": by_sign_in}))
@@ -257,6 +262,19 @@ class SqlPolicies(SqlPart):
             total = await tx.fetchval("SELECT count(*) FROM group_members WHERE group_urn = $1", group)
         sql = "SELECT actor_urn FROM group_members WHERE group_urn = $1 ORDER BY actor_urn LIMIT $2 OFFSET $3"
         return total, tuple(urn for (urn,) in await tx.fetch(sql, group, count, start))
+
+    @snapshot
+    async def memberships(
+        self, tx: Transaction, actors: Collection[str], groups: Collection[str], most: int
+    ) -> dict[str, tuple[str, ...]]:
+        any_of = tx.dialect.any_of("$1")
+        sql = f"SELECT DISTINCT actor_urn FROM group_members WHERE group_urn {any_of} ORDER BY actor_urn LIMIT $2"
+        members = {actor for (actor,) in await tx.fetch(sql, list(groups), most + 1)}
+        found: dict[str, tuple[str, ...]] = dict.fromkeys(sorted(members.union(actors))[: most + 1], ())
+        sql = f"SELECT actor_urn, group_urn FROM group_members WHERE actor_urn {any_of}"
+        for actor, group in await tx.fetch(sql, list(found)):
+            found[actor] += (group,)
+        return found
 
     @snapshot
     async def groups_of(
@@ -487,8 +505,7 @@ async def _apply(tx: Transaction, plan: PolicyPlan, precondition: WritePrecondit
     deleted = [change.urn for change in changes if change.kind is ChangeKind.DELETE]
     await tx.execute(f"DELETE FROM policies WHERE urn {tx.dialect.any_of('$1')}", deleted)
     return [*entities, *rules, *webhooks] + [
-        Event(_ACTIONS[change.kind], change.urn, {} if change.after is None else _policy_detail(change.after))
-        for change in changes
+        Event(_ACTIONS[change.kind], change.urn, _change_detail(change)) for change in changes
     ]
 
 
@@ -551,6 +568,12 @@ def _policy_detail(policy: Policy) -> dict[str, Detail]:
         "source": policy.source.value,
     }
     return detail if policy.set_name is None else {**detail, "set": policy.set_name}
+
+
+def _change_detail(change: PolicyChange) -> dict[str, Detail]:
+    if change.after is not None:
+        return _policy_detail(change.after)
+    return {"name": None if change.before is None else change.before.name}
 
 
 def _policy_event(action: Action, policy: Policy) -> Event:

@@ -143,9 +143,8 @@ class SqlTokens(SqlPart):
         await tx.execute("UPDATE tokens SET expires_at = full_end, grace = NULL WHERE id = $1", new.id)
         await tx.execute("UPDATE tokens SET replaced_at = $2 WHERE id = $1", old, now)
         await _shorten(tx, line, end)
-        await write_events(
-            tx, precondition, [Event(Action.TOKEN_REPLACED, old, {"successor": new.id, "endsBy": end})], now
-        )
+        detail = {"name": await tx.fetchval("SELECT name FROM tokens WHERE id = $1", old), "successor": new.id}
+        await write_events(tx, precondition, [Event(Action.TOKEN_REPLACED, old, {**detail, "endsBy": end})], now)
 
     async def get_idempotency_record(self, actor: str, digest: str) -> IdempotencyRecord | None:
         sql = GET_IDEMPOTENCY.replace("$3", f"(SELECT now_ms()) - {KEPT}")
@@ -158,7 +157,7 @@ class SqlTokens(SqlPart):
         found = await _get(tx, record.id)
         if found is None or not found.is_live(now):
             return False
-        event = Event(Action.TOKEN_REPLAYED, found.id, {"actorUrn": found.actor_urn})
+        event = Event(Action.TOKEN_REPLAYED, found.id, {"name": found.name, "actorUrn": found.actor_urn})
         await write_events(tx, precondition, [event], now)
         return True
 
@@ -444,7 +443,7 @@ async def revoke(
     if lock_rows:
         await tx.lock_tokens(ids)
     revoked = await tx.mark_revoked(ids, now)
-    events = [_revoked(precondition, token_id, actor, reason) for token_id, actor in revoked]
+    events = [_revoked(precondition, *row, reason) for row in revoked]
     for event in events:
         event.detail.update(detail or {})
     await write_events(tx, precondition, events, now)
@@ -523,8 +522,8 @@ def _expires_by(record: TokenRecord, parent_end: int | None) -> bool:
     return parent_end is None or (end is not None and end <= parent_end)
 
 
-def _revoked(precondition: WritePrecondition, token_id: str, actor: str, reason: str | None) -> Event:
-    detail: dict[str, Detail] = {"actorUrn": actor}
+def _revoked(precondition: WritePrecondition, token_id: str, actor: str, name: str, reason: str | None) -> Event:
+    detail: dict[str, Detail] = {"name": name, "actorUrn": actor}
     if reason is not None and reason != token_id:
         detail["with"] = reason
     if precondition.by_possession:

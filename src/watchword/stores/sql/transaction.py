@@ -139,7 +139,7 @@ class Transaction(Protocol):
     async def insert_tokens(self, records: Sequence[TokenRecord]) -> None: ...
 
     async def mark_revoked(self, ids: Sequence[str], now: int) -> Sequence[rows.Row]:
-        """Revoke those that are not revoked yet; returns the id and actor of each."""
+        """Revoke those that are not revoked yet; returns the id, actor and name of each."""
 
 
 Work = Callable[[Transaction], Coroutine[Any, Any, T]]

@@ -353,7 +353,8 @@ async def apply_webhooks(
         require(Privilege.VIEW_AUDIT_LOG)
         if (wanted := change.after) is None:
             await remove(tx, change.id)
-            events.append(Event(Action.WEBHOOK_DELETED, change.id))
+            name = None if change.before is None else change.before.name
+            events.append(Event(Action.WEBHOOK_DELETED, change.id, {"name": name}))
         elif change.before is None:
             made = await put_new(tx, replace(wanted, created_at=now, created_by=precondition.actor))
             events.append(_event(Action.WEBHOOK_CREATED, made))

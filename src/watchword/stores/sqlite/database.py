@@ -38,7 +38,7 @@ SCAN_CACHE_MIB = 2
 
 
 _INSERT = f"INSERT INTO tokens ({rows.INSERTED}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-_REVOKE = "UPDATE tokens SET revoked_at = ?2 WHERE id {ids} AND revoked_at IS NULL RETURNING id, actor_urn"
+_REVOKE = "UPDATE tokens SET revoked_at = ?2 WHERE id {ids} AND revoked_at IS NULL RETURNING id, actor_urn, name"
 _PARAMETER = re.compile(r'\$(\d+)(?:::\w+(?:\[\])?)?(?: COLLATE "C")?')
 
 
