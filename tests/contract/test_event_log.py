@@ -152,4 +152,4 @@ def test_newest_events_are_counted_by_time(run: Run, store: Store) -> None:
         ]
     )
     newest = run(store.count_events_by_time(replace(search, count=1), 10))
-    assert sum(one.count for one in newest) == 2
+    assert sum(one.total for one in newest) == 2

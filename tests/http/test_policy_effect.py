@@ -52,7 +52,7 @@ def test_effect_counts_only_those_who_gain_or_lose(server: Server, actor: str) -
 def test_holders_are_all_users_members_and_named_actors(server: Server, actor: str) -> None:
     name = actor.rpartition(":")[2]
     group = make_group(server, f"held-{name}", actor)
-    wide = server.grant(actor, privileges=(), scopes=[f"{name}:*"], groups=[group])
+    wide = server.grant(actor, privileges=(), scopes=(f"{name}:*",), groups=[group])
     server.set_status(actor, "SUSPENDED")
     found = server.ask(HOLDERS, {"input": {"privilege": f"{name}:read"}}, actor=ADMIN)["listHolders"]
     assert (found["total"], found["complete"]) == (3, True)

@@ -190,7 +190,7 @@ class EventPage(NamedTuple):
 class TimedCount(NamedTuple):
     start: int
     action: str
-    count: int
+    total: int
     oldest: int  # the time of the first of them
 
 
@@ -258,7 +258,7 @@ def event_counts(search: EventSearch, found: Sequence[TimedCount]) -> EventCount
     counts: dict[tuple[int, EventKind], int] = {}
     for one in found:
         key = one.start, kind_of(one.action)
-        counts[key] = counts.get(key, 0) + one.count
+        counts[key] = counts.get(key, 0) + one.total
     is_complete = sum(counts.values()) <= search.count
     since = 0 if search.since is None else search.since
     return EventCounts(since if is_complete else min(one.oldest for one in found), counts)

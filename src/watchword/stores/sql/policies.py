@@ -233,7 +233,7 @@ class SqlPolicies(SqlPart):
             left = sorted((str(urn), bool(external)) for urn, external in await tx.fetch(sql, actor))
             made_here = [urn for urn, external in left if not external]
             sql = f"SELECT urn, name FROM groups WHERE urn {tx.dialect.any_of('$1')}"
-            names: dict[str, str] = dict(await tx.fetch(sql, made_here))
+            names: dict[str, str] = {row[0]: row[1] for row in await tx.fetch(sql, made_here)}
             events += [
                 Event(Action.GROUP_MEMBERS_REMOVED, urn, {"name": names.get(urn), "members": [actor]})
                 for urn in made_here

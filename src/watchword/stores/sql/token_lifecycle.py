@@ -443,7 +443,7 @@ async def revoke(
     if lock_rows:
         await tx.lock_tokens(ids)
     revoked = await tx.mark_revoked(ids, now)
-    events = [_revoked(precondition, *row, reason) for row in revoked]
+    events = [_revoked(precondition, token_id, actor, name, reason) for token_id, actor, name in revoked]
     for event in events:
         event.detail.update(detail or {})
     await write_events(tx, precondition, events, now)
