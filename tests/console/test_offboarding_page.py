@@ -93,7 +93,7 @@ def test_person_is_offboarded_by_keyboard_with_a_receipt(console: Console, windo
     assert (since["tokens"]["count"], since["mintedTokens"]["count"]) == (11, 1)
     receipt = page.locator(".receipt")
     for words in (leaver.urn, since["tokens"]["digest"], since["mintedTokens"]["digest"], "11 tokens revoked",
-                  "shared-export", "another actor uses it", "Nightly run"):  # fmt: skip
+                  "shared-export", "it belongs to another actor", "Nightly run"):  # fmt: skip
         expect(receipt).to_contain_text(words)
     tab_to(page, page.get_by_label("Note"))
     page.keyboard.type("Keys of the office returned.")

@@ -253,7 +253,10 @@ def test_sessions_are_listed_and_ended_by_their_owner_and_by_administrators(
     (other,) = [one["id"] for one in mine["sessions"] if not one["current"]]
     stranger = identity_provider.add_user(f"stranger-{person.name}")
     third = travel(company).signed_in_as(stranger)
-    assert reason_of(third.post(SESSIONS, {"input": {"actorUrn": urn(person)}})) == (200, "missing_privilege")
+    for whose in ({"actorUrn": urn(person)}, {"all": True}):
+        assert reason_of(third.post(SESSIONS, {"input": whose})) == (200, "missing_privilege")
+    everyone = company.ask(SESSIONS, {"input": {"all": True, "count": 100}}, actor=ADMIN)["listSessions"]
+    assert {one["id"] for one in mine["sessions"]} < {one["id"] for one in everyone["sessions"]}
     assert reason_of(third.post(END, {"id": other})) == (200, "session_not_found")
     assert browser.ask(END, {"id": other}) == {"endSession": True}
     assert not another.session()["signedIn"]

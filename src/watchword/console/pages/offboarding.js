@@ -33,6 +33,7 @@ const PLAN = `mutation Offboarding($urn: String!) { offboardActor(input: {urn: $
   serviceAccounts { urn displayName status } policies { urn name editable source }
   suspension { at actorUrn actorName tokens ${REVOKED} mintedTokens ${REVOKED} } } }`;
 const USES = `query Uses($input: ListAccessTokensInput) { listAccessTokens(input: $input) { total tokens { name actorUrn lastUsedAt lastNetwork } } }`;
+const GROUPS = `{ listGroups(input: {count: 1000}) { groups { urn name } } }`;
 const SUSPEND = `mutation Suspend($urn: String!) { updateUserStatus(urn: $urn, status: SUSPENDED) }`;
 const REVOKE = `mutation Revoke($input: RevokeAccessTokensInput!) { revokeAccessTokens(input: $input) { count } }`;
 const LEAVE = `mutation Leave($urn: String!) { offboardActor(input: {urn: $urn, dryRun: false}) { receipt { groups tokens { count } } } }`;
@@ -65,6 +66,9 @@ export async function page(context) {
   let shown = null;
   /** @type {string[]} the groups that were left while this page was open */
   let groupsLeft = [];
+  /** @type {Map<string, string>} */
+  let groupsNamed = new Map();
+  const nameOfGroup = (/** @type {string} */ group) => groupsNamed.get(group) ?? groupName(group);
   render(root, html`<div class="page-head"><h1 id="title">Offboard ${actorName(urn)}</h1>
       <a class="button" href="${actorPath(urn)}">Back to the actor</a></div>
     <p class="quiet lead">Each step shows what there is before it changes anything. Leave at any time: the service knows what is done.</p>
@@ -79,7 +83,8 @@ export async function page(context) {
 
   const load = () => loadList(place("offboarding"), at.signal, async (signal) => {
     const plan = /** @type {Plan} */ ((await graphql(PLAN, { urn }, { signal })).offboardActor);
-    const uses = await usesOf(plan.serviceAccounts, signal);
+    const [uses, names] = await Promise.all([usesOf(plan.serviceAccounts, signal), groupNames(plan.groups, signal)]);
+    groupsNamed = new Map([...groupsNamed, ...names]);
     const left = leftIn(plan);
     const asked = STEPS.find(([word]) => word === at.query.get("step"))?.[0];
     const step = asked ?? STEPS.find(([word]) => left[word] > 0)?.[0] ?? "receipt";
@@ -156,16 +161,17 @@ export async function page(context) {
       : html`<p>No service account was created by ${name}.</p>`),
 
     access: (plan, name) => html`<h3>${counted(plan.groups.length, "group")}</h3>
-      ${plan.groups.length ? html`<ul class="grants">${plan.groups.map((group) => html`<li><a href="${actorPath(group)}?show=groups">${groupName(group)}</a></li>`)}</ul>
+      ${plan.groups.length ? html`<ul class="grants">${plan.groups.map((group) => html`<li><a href="${actorPath(group)}?show=groups" title="${group}">${nameOfGroup(group)}</a></li>`)}</ul>
         ${plan.suspension && !plan.tokenCount ? html`<p><button type="button" class="danger" id="leave-groups" @click=${(/** @type {Event} */ event) => act(event, async () => {
           const { receipt } = (await graphql(LEAVE, { urn })).offboardActor;
           groupsLeft = [...groupsLeft, ...receipt.groups];
           return html`Removed <strong>${name}</strong> from ${counted(receipt.groups.length, "group")}.`;
         })}>Remove ${name} from ${counted(plan.groups.length, "group")}</button></p>`
-          : html`<p class="quiet">Suspend ${name} and revoke its own tokens first: <a href="${stepPath(plan.suspension ? "tokens" : "suspend")}">go there</a>.</p>`}`
+          : html`<p class="quiet">First ${plan.suspension ? html`revoke the tokens of ${name}` : html`suspend ${name}`}: <a href="${stepPath(plan.suspension ? "tokens" : "suspend")}">go
+            there</a>.</p>`}`
         : html`<p>${name} is a member of no group.</p>`}
       <h3>${counted(plan.policies.length, "policy", "policies")}</h3>
-      ${plan.policies.length ? html`<p>They name ${name}. They grant nothing while the suspension lasts.</p>
+      ${plan.policies.length ? html`<p>Each names ${name} and grants ${name} nothing while the suspension lasts.</p>
         <ul class="members">${plan.policies.map((policy) => html`<li><a href="/console/policies/${encodeURIComponent(policy.urn)}">${policy.name}</a>
           ${policy.editable && policy.source === "API" ? html`<button type="button" id="policy-${policy.urn}" @click=${(/** @type {Event} */ event) => act(event,
             () => takeOut(policy, name))}>Remove ${name}<span class="unseen"> from ${policy.name}</span></button>`
@@ -173,7 +179,7 @@ export async function page(context) {
         : html`<p>No policy names ${name}.</p>`}`,
 
     receipt: (plan, name, uses) => html`<div class="receipt stack">
-      ${plan.suspension && !plan.tokenCount ? null : warning(html`<p>Not complete: ${plan.suspension ? `${counted(plan.tokenCount, "token")} of ${name} can be used again if it is resumed`
+      ${plan.suspension && !plan.tokenCount ? null : warning(html`<p>Not complete: ${plan.suspension ? `${counted(plan.tokenCount, "token")} can be used again if ${name} is resumed`
         : `${name} is not suspended`}. <a href="${stepPath(plan.suspension ? "tokens" : "suspend")}">Go there.</a></p>`)}
       <dl class="facts"><dt>Who</dt><dd><strong>${name}</strong></dd><dt>Urn</dt><dd>${urnCode(urn)}</dd>
         <dt>Suspended</dt><dd>${plan.suspension ? html`${fullTime(plan.suspension.at)} by ${actor(plan.suspension.actorUrn, plan.suspension.actorName)}` : "no"}</dd>
@@ -181,7 +187,7 @@ export async function page(context) {
           <dt>Tokens for others</dt><dd>${revoked(plan.suspension.mintedTokens)}</dd>` : null}
         <dt>Sessions</dt><dd>${plan.sessionCount ? `${number(plan.sessionCount)} open` : "none open"}</dd>
         <dt>Groups</dt><dd>${plan.groups.length ? `member of ${counted(plan.groups.length, "group")}` : "member of none"}${groupsLeft.length
-          ? `; removed from ${groupsLeft.map(groupName).join(", ")}` : ""}</dd>
+          ? `; removed from ${groupsLeft.map(nameOfGroup).join(", ")}` : ""}</dd>
         <dt>Read</dt><dd>${exact(Date.now())} by ${actor(me.urn, me.displayName)} at ${location.origin}</dd></dl>
       <h3>Left alone</h3>${leftAlone(plan, name, uses)}
       <form class="note">${field({ id: "note", label: "Note", optional: true, hint: "Printed with the receipt. It is not stored by the service.",
@@ -197,13 +203,13 @@ export async function page(context) {
   function leftAlone(plan, name, uses) {
     const inUse = new Set(uses.filter((use) => use.lastUsedAt !== null).map((use) => use.actorUrn));
     const items = [
-      ...plan.mintedTokens.map((token) => html`The token <strong>${token.name}</strong> of ${actor(token.actorUrn, token.actorName)}, last used
-        ${time(token.lastUsedAt)}: another actor uses it.`),
+      ...plan.mintedTokens.map((token) => html`The token <strong>${token.name}</strong> of ${actor(token.actorUrn, token.actorName)},
+        ${token.lastUsedAt === null ? "never used" : html`last used ${time(token.lastUsedAt)}`}: it belongs to another actor.`),
       ...(plan.mintedTokenCount > plan.mintedTokens.length
         ? [`${number(plan.mintedTokenCount - plan.mintedTokens.length)} more tokens of others.`] : []),
       ...plan.serviceAccounts.map((one) => html`The service account <strong>${one.displayName}</strong>: ${inUse.has(one.urn)
         ? "a program uses it" : "it does not depend on its creator"}.`),
-      ...plan.groups.map((group) => html`The group <strong>${groupName(group)}</strong>: ${name} is still a member.`),
+      ...plan.groups.map((group) => html`The group <strong>${nameOfGroup(group)}</strong>: ${name} is still a member.`),
       ...plan.policies.map((policy) => html`The policy <strong>${policy.name}</strong>, which names ${name}: ${policy.source === "API"
         ? "it grants nothing while the suspension lasts" : whyKept(policy)}.`),
     ];
@@ -318,6 +324,14 @@ export async function page(context) {
 
 /** @param {Policy} policy */
 const whyKept = (policy) => (policy.source === "FILE" ? "it comes from a policy file: change the file" : "the service writes it at each start");
+
+/** The names of these groups, as far as they were made here. @param {string[]} urns @param {AbortSignal} signal */
+async function groupNames(urns, signal) {
+  if (!urns.length) return [];
+  /** @type {{urn: string, name: string}[]} */
+  const all = (await graphql(GROUPS, {}, { signal })).listGroups.groups;
+  return all.filter((one) => urns.includes(one.urn)).map((one) => /** @type {[string, string]} */ ([one.urn, one.name]));
+}
 
 /** Live tokens of the accounts, the last used first. @param {Account[]} accounts @param {AbortSignal} signal @returns {Promise<Use[]>} */
 async function usesOf(accounts, signal) {
