@@ -67,7 +67,7 @@ def show(client: "Client", urn: str, as_json: bool) -> None:
     Example: watchword account show airflow
     """
     found = client.get_service_account(urn)
-    live = _live_tokens(client, urn)
+    live = _count_tokens(client, urn, "effectiveStatus")
     pairs = {
         "Urn": found.urn,
         "Name": found.display_name,
@@ -90,14 +90,16 @@ def delete(client: "Client", urn: str, yes: bool) -> None:
     Example: watchword account delete airflow --yes
     """
     found = client.get_service_account(urn)
-    tokens = plural(_live_tokens(client, urn), "live token")
+    # Those of a suspended account too.
+    tokens = plural(_count_tokens(client, urn, "status"), "token")
     name = f"{urn} ({found.display_name})"
     confirm(f"Delete {name} and revoke {tokens}? This cannot be undone.", yes=yes)
     client.delete_service_account(urn)
     say(f"Deleted {urn} with {tokens}")
 
 
-def _live_tokens(client: "Client", urn: str) -> int:
+def _count_tokens(client: "Client", urn: str, status: str) -> int:
+    """Tokens of the account that are ACTIVE by this field."""
     from watchword.client import Where
 
-    return client.token_page(Where("actorUrn", urn), Where("status", "ACTIVE"), count=0).total
+    return client.token_page(Where("actorUrn", urn), Where(status, "ACTIVE"), count=0).total
