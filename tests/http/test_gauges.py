@@ -16,8 +16,8 @@ from watchword import __version__
 
 DAY = 86_400_000
 SUSPENDED = "urn:li:corpuser:filled00001"
-LIVE = {"field": "effectiveStatus", "values": ["ACTIVE"]}
-UNTIL = {"field": "expiresAt", "condition": "LESS_THAN_OR_EQUAL_TO"}
+LIVE: dict[str, object] = {"field": "effectiveStatus", "values": ["ACTIVE"]}
+UNTIL: dict[str, object] = {"field": "expiresAt", "condition": "LESS_THAN_OR_EQUAL_TO"}
 
 
 @pytest.fixture(scope="module")
