@@ -253,7 +253,9 @@ def test_changes_write_their_events_without_path_and_secret(
 def test_old_and_surplus_deliveries_are_pruned(sender: Sender, clock: SettableClock) -> None:
     sender.add(hook())
     sender.queue()
+    assert sender.run(sender.store.last_deliveries(["a"])) == {}
     sender.attempt(OK)
+    assert sender.run(sender.store.last_deliveries(["a", "other"])) == {"a": NOW}
     prune = sender.store.prune_deliveries
     assert sender.run(prune(NOW, 100)) == 0
     page = sender.run(sender.store.deliveries("a", DeliveryState.DELIVERED, None, 10))
