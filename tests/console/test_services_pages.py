@@ -151,6 +151,9 @@ def test_rule_is_made_run_approved_and_the_series_held(serving: Console, window:
     form.get_by_role("button", name="Create rule").click()
     expect(form.locator("[data-field=rule-keep]").get_by_role("alert")).to_contain_text("keep must be")
     form.get_by_label("Keep", exact=True).fill("50 days")
+    page.keyboard.press("Escape")
+    page.get_by_role("dialog", name=series, exact=True).get_by_role("link", name="New rule of this series").click()
+    expect(form.get_by_label("Keep", exact=True)).to_have_value("50 days")
     form.get_by_label("Share without approval").fill("10%")
     form.get_by_role("radio", name=re.compile("Enforce")).check()
     form.get_by_role("button", name="Create rule").click()
@@ -195,7 +198,8 @@ def last_run(console: Console, series: str) -> str:
 
 
 def test_import_status_shows_what_is_still_accepted(serving: Console, window: Windows, tmp_path: Path) -> None:
-    page = window(serving.root, on=serving).open("/console/import")
+    page = window(serving.root, on=serving).open("/console/all-tokens")
+    page.get_by_role("link", name="Import from DataHub").click()
     expect(page.get_by_role("heading", name="Nothing was imported")).to_be_visible()
     ann = "urn:li:corpuser:imported-ann"
     info = {"name": "nightly", "actorUrn": ann, "ownerUrn": ann, "createdAt": 1, "expiresAt": 4102444800000}

@@ -66,7 +66,7 @@ export async function tokenList(first, { title, path, base, everyone, nothing })
     <div class="filters">${usual.map(control)}
       <details class="more"><summary>More filters</summary><div class="filters">${more.map(control)}</div></details>
       <span class="row list-actions">${viewsMenu({ path, urn: me.urn }, () => context.query)}<button type="button" id="csv" @click=${download}
-        >Download CSV</button></span></div>
+        >Download CSV</button>${everyone ? html`<a class="button" href="/console/import">Import from DataHub</a>` : null}</span></div>
     <div class="chips"></div><div class="problem"></div>
     <div id="bulk"></div><div id="plan"></div><div class="list">${loading()}</div>`);
   const place = (/** @type {string} */ which) => /** @type {HTMLElement} */ (root.querySelector(which));

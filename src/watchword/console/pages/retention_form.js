@@ -3,6 +3,7 @@
 import { html } from "../html.js";
 import { ApiError, graphql } from "../api.js";
 import { ask, field, panel, warning } from "../components.js";
+import { keepDraft } from "../drafts.js";
 import { actor, time } from "../format.js";
 import { send } from "./forms.js";
 import { EVERY, RULE, inWords, seriesName, toIso } from "./retention_display.js";
@@ -42,6 +43,7 @@ export async function ruleForm({ series, close, signal, done }) {
     input.keep ??= "";
     if (input.mode === "ENFORCE" && rule?.mode !== "ENFORCE" && !(await enforce(input))) return;
     await graphql(SET, { input });
+    saved();
     await done(html`${rule ? "Changed" : "Created"} the rule of <strong>${seriesName(String(input.series))}</strong>.`, String(input.series));
   }, FIELDS);
 
@@ -65,7 +67,7 @@ export async function ruleForm({ series, close, signal, done }) {
       placeholder="${placeholder ?? null}" aria-describedby="rule-${name}-hint" .value=${value}>` });
 
   const title = series === null ? "New rule" : rule ? `Rule of ${seriesName(rule.series)}` : `New rule of ${seriesName(series)}`;
-  return panel({
+  const node = panel({
     title, close,
     content: html`${rule?.set ? warning(html`The policy set <strong>${rule.set}</strong> declares it: the next time its file is applied, it
         overwrites your changes. Change the file too.`) : null}
@@ -92,6 +94,8 @@ export async function ruleForm({ series, close, signal, done }) {
         ${rule ? html`<button type="button" class="danger" @click=${remove}>Delete rule…</button>` : null}</p></form>
       ${rule ? html`<p class="quiet small">Changed ${time(rule.changedAt)} by ${actor(rule.changedBy, rule.changedByName)}</p>` : null}`,
   });
+  const saved = keepDraft(/** @type {HTMLFormElement} */ (node.querySelector("form")), `retention rule ${series ?? "new"}`);
+  return node;
 }
 
 /** The rule of the series, or of every series; null if there is neither. @param {string} series @param {AbortSignal} signal @returns {Promise<Rule | null>} */

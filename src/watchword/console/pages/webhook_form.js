@@ -3,6 +3,7 @@
 import { html } from "../html.js";
 import { graphql } from "../api.js";
 import { field, panel, warning } from "../components.js";
+import { keepDraft } from "../drafts.js";
 import { send } from "./forms.js";
 import { GROUP, actorName, groupName, urnsIn, wordsIn } from "./actor_names.js";
 import { WEBHOOK } from "./webhook_display.js";
@@ -35,10 +36,14 @@ export async function webhookForm({ root, webhook, close, signal, done }) {
       actorUrns: urnsIn(String(given.get("actors"))),
       groupUrns: wordsIn(String(given.get("groups"))).map((word) => (word.startsWith("urn:") ? word : GROUP + word)),
     };
-    if (webhook) await done((await graphql(UPDATE, { id: webhook.id, input })).updateWebhook);
-    else {
+    if (webhook) {
+      const { updateWebhook } = await graphql(UPDATE, { id: webhook.id, input });
+      saved();
+      await done(updateWebhook);
+    } else {
       const id = String(given.get("id")).trim() || null;
       const made = await makingSecret(root, input.name, () => graphql(CREATE, { input: { ...input, id } }));
+      saved();
       showWebhookSecret(root, "Your new webhook", made.createWebhook);
     }
   }, FIELDS);
@@ -57,7 +62,7 @@ export async function webhookForm({ root, webhook, close, signal, done }) {
 
   /** @param {string} kind */
   const all = (kind) => `${kind}.*`;
-  return panel({
+  const node = panel({
     title: webhook ? `Edit ${webhook.name}` : "New webhook", close,
     content: html`${webhook?.set ? warning(html`The policy set <strong>${webhook.set}</strong> declares it: the next time its file is
         applied, it overwrites your changes. Change the file too.`) : null}
@@ -65,7 +70,7 @@ export async function webhookForm({ root, webhook, close, signal, done }) {
       ${field({ id: "hook-name", label: "Name", control: html`<input id="hook-name" name="name" required maxlength="200" autocomplete="off"
         .value=${webhook?.name ?? ""}>` })}
       ${field({ id: "hook-url", label: "URL", hint: "It gets a POST with one event at a time. https, to a public address, unless the service's settings allow others.",
-        control: html`<input id="hook-url" name="url" type="url" required maxlength="2000" autocomplete="off" spellcheck="false"
+        control: html`<input id="hook-url" name="url" type="url" data-secret required maxlength="2000" autocomplete="off" spellcheck="false"
           aria-describedby="hook-url-hint" .value=${webhook?.url ?? ""}>` })}
       ${webhook ? null : field({ id: "hook-id", label: "Id", optional: true, hint: "Lower-case letters, digits, hyphens. Generated if empty. It never changes.",
         control: html`<input id="hook-id" name="id" maxlength="60" pattern="[a-z0-9\\-]+" autocomplete="off" spellcheck="false" aria-describedby="hook-id-hint">` })}
@@ -91,4 +96,6 @@ export async function webhookForm({ root, webhook, close, signal, done }) {
       <p class="actions"><button type="submit" class="primary">${webhook ? "Save webhook" : "Create webhook"}</button>
         <a class="button" href="${close}">Cancel</a></p></form>`,
   });
+  const saved = keepDraft(/** @type {HTMLFormElement} */ (node.querySelector("form")), `webhook ${webhook?.id ?? "new"}`);
+  return node;
 }
