@@ -82,7 +82,7 @@ def new_window(browser: Browser, company: Company) -> Window:
 def sign_in(window: Window, company: Company) -> Page:
     page = window.open("/")
     page.get_by_role("link", name="Sign in with localhost").click()
-    heading = page.get_by_role("heading", name="My tokens")
+    heading = page.get_by_role("heading", name="Overview")
     expect(heading.or_(page.locator("[name=password]"))).to_be_visible()
     if not heading.is_visible():
         fill_login(page, company.user)

@@ -19,7 +19,7 @@ def enter_token(page: Page, token: str) -> None:
 
 def test_visitor_signs_in_with_a_token_and_sees_own_tokens(console: Console, window: Windows) -> None:
     alice = console.person("alice", GENERATE)
-    page = window().open("/")
+    page = window().open("/console/tokens")
     expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
     enter_token(page, alice.token)
     expect(page.get_by_role("heading", name="My tokens")).to_be_visible()
@@ -32,7 +32,7 @@ def test_token_is_kept_nowhere_a_script_can_read(console: Console, window: Windo
     opened = window()
     page = opened.open("/")
     enter_token(page, alice.token)
-    expect(page.get_by_role("heading", name="My tokens")).to_be_visible()
+    expect(page.get_by_role("heading", name="Overview")).to_be_visible()
     kept = page.evaluate(
         "() => JSON.stringify([document.cookie, {...localStorage}, {...sessionStorage}, history.state])"
     )
@@ -65,7 +65,7 @@ def test_session_ends_when_another_window_revokes_its_token(console: Console, wi
     mine = window(alice)
     page = mine.open("/console/tokens?status=live")
     other = window()
-    there = other.open("/")
+    there = other.open("/console/tokens")
     enter_token(there, second)
     there.get_by_role("link", name="to sign in with").click()
     there.get_by_role("button", name="Revoke to sign in with").click()
@@ -133,7 +133,7 @@ class TestLocalMode:
         expect(page.locator(".warning")).to_contain_text("can act as any actor")
         page.get_by_label("Act as").fill("admin")
         page.get_by_role("button", name="Act as this actor").click()
-        expect(page.get_by_role("heading", name="My tokens")).to_be_visible()
+        expect(page.get_by_role("heading", name="Overview")).to_be_visible()
         for view in ("Policies", "Operations"):
             page.get_by_role("link", name=view, exact=True).click()
             expect(page.get_by_role("heading", name=view, level=1)).to_be_visible()

@@ -43,13 +43,14 @@ export function sparkline(days, label) {
 export function barChart({ label, series, onBrush }) {
   const days = series[0]?.days.map((one) => one.day) ?? [];
   const sums = days.map((_, at) => series.reduce((all, one) => all + one.days[at].count, 0));
-  const most = Math.max(1, ...sums);
+  const peak = Math.max(0, ...sums);
+  const most = peak || 1;
   const id = newId("chart");
   const told = (/** @type {number} */ at) => `${dayName(days[at])}: ${series.map((one) => (series.length > 1
     ? `${number(one.days[at].count)} ${one.name}` : number(one.days[at].count))).join(", ")}`;
   return html`<figure class="chart">
     <figcaption id="${id}" class="unseen">${label}</figcaption>
-    <div class="chart-top quiet small"><span>${number(most)}</span><span>${series.length > 1 ? legend(series) : null}</span></div>
+    <div class="chart-top quiet small"><span>${number(peak)}</span><span>${series.length > 1 ? legend(series) : null}</span></div>
     <div class="chart-area"><svg class="bars" viewBox="0 0 ${Math.max(1, days.length)} 100" preserveAspectRatio="none" aria-hidden="true">${days.map((_, at) => {
       let top = 100;
       return svg`<g>${series.map((one) => {

@@ -7,11 +7,12 @@ import { ApiError, UNREACHABLE, onOtherSession, onSignedOut, session } from "./a
 import { MINUTE, keepTimes } from "./format.js";
 import { errorLine, loading, refreshLists, say } from "./components.js";
 import { focusPage } from "./focus.js";
-import { find, go, onAgain, reload, route, start } from "./router.js";
+import { find, go, onAgain, onTokenInAddress, reload, route, start } from "./router.js";
 import { forgetDrafts, keepDraftsOf } from "./drafts.js";
-import { listenToKeys, mayView, showRail, showTips, toSignIn, viewOf, whoAmI } from "./shell.js";
+import { listenToKeys, mayView, openPalette, showRail, showTips, toSignIn, viewOf, whoAmI } from "./shell.js";
+import { guardFields } from "./token_lookup.js";
 
-route("tokens", "/", () => import("./pages/tokens.js"));
+route("overview", "/", () => import("./pages/overview.js"));
 route("new-token", "/console/tokens/new", () => import("./pages/new_token.js"));
 route("tokens", "/console/tokens/:id?", () => import("./pages/tokens.js"));
 route("all-tokens", "/console/all-tokens/:id?", () => import("./pages/all_tokens.js"));
@@ -35,6 +36,8 @@ const main = /** @type {HTMLElement} */ (document.getElementById("main"));
 let me = null;
 /** @type {ApiError | null} */
 let ended = null;
+/** A token that was in an address, until it is looked up. @type {import("./palette.js").Pasted | null} */
+let pasted = null;
 let leaving = new AbortController();
 let turn = 0;
 
@@ -76,7 +79,7 @@ async function show(found, at, params) {
       const { signIn } = await import("./pages/sign_in.js");
       if (mine !== turn) return;
       main.replaceChildren(root);
-      const problem = ended;
+      const problem = ended ?? (pasted?.opened && !current?.signedIn ? new ApiError(IN_ADDRESS) : null);
       ended = null;
       signIn({ ...contextOf(at, params, root), session: /** @type {import("./api.js").Session} */ (current), problem });
       return;
@@ -110,6 +113,7 @@ async function show(found, at, params) {
     const { page } = await /** @type {Promise<import("./router.js").Page>} */ (module).catch(whyNotLoaded);
     if (mine !== turn) return;
     await page(contextOf(at, params, root));
+    if (mine === turn) lookUpPasted();
     // The focused element was on the page before: move the focus to the start of this one.
     focusPage();
   } catch (error) {
@@ -131,11 +135,18 @@ async function whyNotLoaded() {
   throw new ApiError(UNREACHABLE, { reason: "unreachable" });
 }
 
+const IN_ADDRESS = "The address contained a token. It was removed. Sign in to see whose it is and to revoke it.";
+
+function lookUpPasted() {
+  if (pasted) void openPalette(pasted);
+  pasted = null;
+}
+
 /** @param {HTMLElement} root */
 function nothingHere(root) {
   title("Page not found");
   render(root, html`<h1>Page not found</h1><p>The console has no page at this address.
-    <a href="/console/tokens">Go to your tokens.</a></p>`);
+    <a href="/">Go to the overview.</a></p>`);
 }
 
 /** @param {HTMLElement} root @param {URL} at */
@@ -143,7 +154,7 @@ function notYours(root, at) {
   title("Access denied");
   render(root, html`<h1>Access denied</h1><p>You lack the privilege for <code>${at.pathname}</code>: no policy grants it, or the
     token you signed in with is limited to other scopes. Ask someone who manages policies for the privilege and reload, or sign
-    in with a token that has it. <a href="/console/tokens">Go to your tokens.</a></p>`);
+    in with a token that has it. <a href="/">Go to the overview.</a></p>`);
 }
 
 /** @param {string} which */
@@ -169,14 +180,19 @@ onOtherSession((now) => {
   void reload();
 });
 
-onAgain((kept, at, params) => {
+onAgain(async (kept, at, params) => {
   closeQuestions();
   leaving.abort();
   leaving = new AbortController();
   const root = main.querySelector(".page");
-  if (root instanceof HTMLElement) return kept.again?.(contextOf(at, params, root));
-  return go(at.href, { replace: true, sure: true });
+  if (!(root instanceof HTMLElement)) return go(at.href, { replace: true, sure: true });
+  lookUpPasted();
+  return kept.again?.(contextOf(at, params, root));
 });
+onTokenInAddress((text, opened) => {
+  pasted = { text, opened };
+});
+guardFields((text) => openPalette({ text }));
 
 let hiddenAt = Infinity;
 document.addEventListener("visibilitychange", () => {

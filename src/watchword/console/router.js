@@ -4,7 +4,11 @@
  * A page is a module that exports `page(context)`. Before it loads data, it may call `setHooks(root, {again, leave})`:
  * `again(context)` is called instead of a new page when the address changes but the page is the same; `leave()` is called
  * before the page is left and returns whether it may be.
+ *
+ * A token never stays in an address: it is taken out before the address is set, and at once if it was opened.
  */
+
+import { takeToken } from "./token_lookup.js";
 
 /**
  * @typedef {object} Context
@@ -49,6 +53,7 @@ export function find(at) {
 export async function go(address, { replace = false, sure = false } = {}) {
   const at = new URL(address, location.href);
   if (at.origin !== location.origin) throw new Error("The address is of another origin.");
+  tell(takeToken(at));
   if (!sure && current?.leave && !(await current.leave())) return;
   if (at.href === location.href) replace = true;
   if (!replace) place += 1;
@@ -105,11 +110,24 @@ export async function start(shower) {
   await arrive();
 }
 
+/** @type {(text: string, opened: boolean) => void} */
+let listener = () => {};
+/** @param {typeof listener} called with the text that contained a token, and whether the address was opened with it */
+export const onTokenInAddress = (called) => {
+  listener = called;
+};
+
+/** @param {string | null} text @param {boolean} [opened] */
+const tell = (text, opened = false) => text && listener(text, opened);
+
 /** @type {string | null} */
 let shown = null;
 
 async function arrive(afresh = false) {
   const at = new URL(location.href);
+  const token = takeToken(at);
+  if (token) history.replaceState(history.state, "", at);
+  tell(token, true);
   const [found, params] = find(at);
   if (afresh || found?.name !== shown) current = undefined;
   shown = found?.name ?? null;

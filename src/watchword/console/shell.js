@@ -3,9 +3,9 @@
  */
 
 import { element, html, render } from "./html.js";
-import { session } from "./api.js";
+import { UNREACHABLE, session } from "./api.js";
 import { actorName, exact } from "./format.js";
-import { ask, errorLine } from "./components.js";
+import { ask, errorLine, say } from "./components.js";
 import { forgetDrafts } from "./drafts.js";
 import { icon } from "./icons.js";
 import { go } from "./router.js";
@@ -20,6 +20,7 @@ import { go } from "./router.js";
 
 /** @type {{name: string, label: string, path: string, may: (p: Privileges) => boolean}[]} */
 const VIEWS = [
+  { name: "overview", label: "Overview", path: "/", may: () => true },
   { name: "tokens", label: "My tokens", path: "/console/tokens", may: () => true },
   { name: "all-tokens", label: "All tokens", path: "/console/all-tokens", may: (p) => p.manageTokens },
   { name: "accounts", label: "Accounts", path: "/console/accounts", may: (p) => p.manageServiceAccounts },
@@ -54,14 +55,32 @@ export const viewOf = (name) => WITHIN[name] ?? name;
 /** @param {string} name @param {Me} me whether the caller may use the view */
 export const mayView = (name, me) => VIEWS.find((view) => view.name === viewOf(name))?.may(me.privileges) ?? true;
 
+/** The views of the rail that the caller may use. @param {Me} me */
+export const viewsOf = (me) => VIEWS.filter((view) => view.may(me.privileges));
+
+/** @type {Me | null} */
+let caller = null;
+
+/** Open the command palette, if someone is signed in. @param {import("./palette.js").Pasted} [pasted] a token to look up */
+export async function openPalette(pasted) {
+  try {
+    const { showPalette } = await import("./palette.js");
+    if (caller) showPalette(caller, pasted);
+  } catch {
+    say(UNREACHABLE);
+  }
+}
+
 /** @param {HTMLElement} rail @param {Me | null} me @param {string | null} here the name of the view that is shown */
 export function showRail(rail, me, here) {
-  const views = me ? VIEWS.filter((view) => view.may(me.privileges)) : [];
+  caller = me;
+  const views = me ? viewsOf(me) : [];
   delete rail.dataset.open;
-  render(rail, html`<a class="brand" href="/console/tokens"><img src="${MARK}" alt="" width="20" height="20"><span>Watchword</span></a>
+  render(rail, html`<a class="brand" href="/"><img src="${MARK}" alt="" width="20" height="20"><span>Watchword</span></a>
     <button type="button" class="plain" id="menu" aria-expanded="false" aria-controls="rail-body" @click=${toggleMenu}>${icon("menu")}Menu</button>
     <div id="rail-body">
-    ${me ? html`<nav aria-label="Views"><ul>${views.map((view) => html`<li><a href="${view.path}"
+    ${me ? html`<button type="button" class="plain find" aria-haspopup="dialog" @click=${() => openPalette()}>${icon("search")}<span>Search <kbd
+      class="wide">/</kbd></span></button><nav aria-label="Views"><ul>${views.map((view) => html`<li><a href="${view.path}"
       aria-current="${view.name === here ? "page" : null}">${icon(view.name)}<span>${view.label}</span></a></li>`)}</ul></nav>` : null}
     <div class="rail-end">
       <button type="button" class="plain" id="theme" @click=${nextTheme} aria-label="Theme: ${theme()}">${icon("theme")}<span><span
@@ -90,7 +109,7 @@ function closeMenu() {
   button.focus();
 }
 
-async function signOut() {
+export async function signOut() {
   /** @type {string | null} */
   let elsewhere = null;
   const leave = async () => {
@@ -126,9 +145,10 @@ function theme() {
   return document.documentElement.dataset.theme ?? "auto";
 }
 
-/** @param {Event} event */
-function nextTheme(event) {
-  const next = THEMES[(THEMES.indexOf(theme()) + 1) % THEMES.length];
+const nextTheme = () => setTheme(THEMES[(THEMES.indexOf(theme()) + 1) % THEMES.length]);
+
+/** @param {string} next auto, light or dark */
+export function setTheme(next) {
   if (next === "auto") delete document.documentElement.dataset.theme;
   else document.documentElement.dataset.theme = next;
   try {
@@ -136,39 +156,43 @@ function nextTheme(event) {
   } catch {
     // Without storage the theme applies to this page only.
   }
-  const button = /** @type {HTMLElement} */ (event.currentTarget);
-  button.setAttribute("aria-label", `Theme: ${next}`);
-  const name = button.querySelector(".theme-name");
+  const button = document.getElementById("theme");
+  button?.setAttribute("aria-label", `Theme: ${next}`);
+  const name = button?.querySelector(".theme-name");
   if (name) name.textContent = next;
 }
 
-const showKeys = () => ask({
+export const showKeys = () => ask({
   title: "Keyboard shortcuts",
   content: html`<dl class="keys-list">
-    <dt><kbd>/</kbd></dt><dd>Search</dd><dt><kbd>n</kbd></dt><dd>Create, on pages that can</dd>
+    <dt><kbd>/</kbd> or <kbd>Ctrl</kbd> <kbd>K</kbd>, <kbd>⌘</kbd> <kbd>K</kbd></dt><dd>Search and commands</dd><dt><kbd>n</kbd></dt><dd>Create, on pages that can</dd>
     <dt><kbd>Esc</kbd></dt><dd>Close details or a dialog</dd><dt><kbd>?</kbd></dt><dd>Show this list</dd></dl>`,
   action: "Close",
   cancel: "Back",
 });
 
-/** `/` goes to the element marked `data-key="search"`, `n` follows the one marked `data-key="new"`. */
+/** `/`, Ctrl+K and ⌘K open the command palette; `n` follows the element marked `data-key="new"`. */
 export function listenToKeys() {
   document.addEventListener("keydown", (event) => {
-    if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey) return;
+    if (event.defaultPrevented || event.altKey || document.querySelector("dialog[open]")) return;
+    const withKey = event.ctrlKey || event.metaKey;
     const at = event.target;
-    if (at instanceof HTMLElement && at.closest("input, textarea, select, dialog, [contenteditable]")) return;
+    const typing = at instanceof HTMLElement && at.closest("input, textarea, select, [contenteditable]");
+    if (withKey ? event.key === "k" : event.key === "/" && !typing) {
+      event.preventDefault();
+      void openPalette();
+      return;
+    }
+    if (withKey || typing) return;
     if (event.key === "Escape") closeMenu();
     if (event.key === "?") {
       event.preventDefault();
       void showKeys();
-      return;
     }
-    const word = { "/": "search", n: "new" }[event.key];
-    const target = word && document.querySelector(`[data-key="${word}"]`);
+    const target = event.key === "n" && document.querySelector(`[data-key="new"]`);
     if (!(target instanceof HTMLElement)) return;
     event.preventDefault();
-    if (word === "search") target.focus();
-    else target.click();
+    target.click();
   });
 }
 

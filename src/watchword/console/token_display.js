@@ -3,7 +3,7 @@
  */
 
 import { html, svg } from "./html.js";
-import { DAY, time, tokenPath } from "./format.js";
+import { DAY, idToPath, time, tokenPath } from "./format.js";
 import { status } from "./components.js";
 
 /**
@@ -95,6 +95,10 @@ export function scopesInShort(scopes) {
 /** MANAGE_POLICIES → Manage policies; scopes of other services stay as they are. @param {string} scope */
 const sentenceCase = (scope) => (/^[A-Z][A-Z0-9_]*$/.test(scope)
   ? (scope.slice(0, 1) + scope.slice(1).toLowerCase()).replaceAll("_", " ").replace(/ privilege$/, "") : scope);
+
+/** Where its details are shown: in the list of all tokens, if it acts as another. @param {Token} token @param {import("./shell.js").Me} me */
+export const detailsPath = (token, me) => (token.actorUrn !== me.urn && me.privileges.manageTokens
+  ? `/console/all-tokens/${idToPath(token.id)}` : tokenPath(token.id));
 
 /** @param {Token} token a link to its details */
 export const tokenLink = (token) => html`<a href="${tokenPath(token.id)}">${token.name}</a>`;

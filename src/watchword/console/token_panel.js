@@ -46,6 +46,7 @@ export async function showToken(context, id, close, changed, path = (other) => w
     heading.textContent = token.name;
     say(`Details of ${token.name}`);
     render(body, details(context, token, known, place));
+    startAction(context, token, place);
     await showLineage(context, token, /** @type {HTMLElement} */ (body.querySelector(".lineage")), place);
   } catch (error) {
     if (error instanceof DOMException) return;
@@ -57,6 +58,15 @@ export async function showToken(context, id, close, changed, path = (other) => w
  * @typedef {{close: string, changed: (what: unknown) => Promise<void>, path: (id: string) => string, shown: () => Promise<void>}} Place
  *   `shown` shows the token again
  */
+
+/** An address that ends with #revoke or #rotate opens the dialog too. @param {Context} context @param {Token} token @param {Place} place */
+function startAction(context, token, place) {
+  const { hash } = location;
+  if (!["#revoke", "#rotate"].includes(hash)) return;
+  history.replaceState(history.state, "", location.pathname + location.search);
+  if (hash === "#revoke" && token.status === "ACTIVE" && mayRevoke(token, context.me)) void revoke(context, token, place);
+  if (hash === "#rotate" && mayRotate(token, context.me)) void rotate(context, token);
+}
 
 /** @typedef {Token & {usesByDay: import("./charts.js").DayCount[], networks: string[]}} UsedToken */
 

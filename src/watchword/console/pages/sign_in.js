@@ -73,7 +73,7 @@ function byActor(next) {
     <form class="stack" @submit=${(/** @type {Event} */ event) => submit(event, next, "actor")}>
       <div class="field">
         <label for="actor">Act as</label>
-        <input id="actor" name="actor" required spellcheck="false" autocapitalize="off" autocomplete="username"
+        <input id="actor" name="actor" data-secret required spellcheck="false" autocapitalize="off" autocomplete="username"
           placeholder="urn:li:corpuser:admin" aria-describedby="actor-hint">
         <p class="hint" id="actor-hint">The urn of an actor, or a name for urn:li:corpuser:&lt;name&gt;.</p>
       </div>
@@ -105,6 +105,6 @@ async function submit(event, next, kind) {
 
 /** Only addresses of the console. @param {string | null} address */
 function home(address) {
-  if (!address || !/^\/(console(\/|$)|device($|\?)|$|\?)/.test(address) || address.startsWith("/console/sign-in")) return "/console/tokens";
+  if (!address || !/^\/(console(\/|$)|device($|\?)|$|\?)/.test(address) || address.startsWith("/console/sign-in")) return "/";
   return address;
 }

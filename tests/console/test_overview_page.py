@@ -1,0 +1,105 @@
+"""The Overview page."""
+
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from playwright.sync_api import Browser, expect
+
+from tests.console.conftest import Windows
+from tests.console.test_palette import palette, paste
+from tests.support.browser import Window, settled
+from tests.support.console import Console
+from tests.support.server import GENERATE, Server
+from tests.support.waiting import SECONDS
+
+
+def test_overview_of_own_tokens_links_to_lists_and_mends(console: Console, window: Windows) -> None:
+    owner = console.person("owner", GENERATE)
+    secret, _ = console.token(owner.urn, name="ends soon", duration="ONE_DAY")
+    console.token(owner.urn, name="another")
+    console.server.verify(secret)
+    console.server.stop()  # the server writes uses in intervals and when it stops
+    console.server.start()
+    page = window(owner).open("/")
+    tiles = page.get_by_role("list", name="Summary")
+    expect(tiles).to_contain_text(
+        re.compile(r"3\s+live.*1\s+expire within 7 days.*0\s+not used.*0\s+never expire", re.DOTALL)
+    )
+    expect(page.get_by_role("table", name="Accepted requests by day").get_by_role("row").last).to_contain_text("1")
+    expect(page.get_by_role("heading", name="Denials")).to_have_count(0)
+    expect(page.get_by_role("heading", name="Live tokens by owner")).to_have_count(0)
+
+    tomorrow = datetime.now(UTC) + timedelta(days=1)
+    day = page.get_by_role("link", name=f"1 token expires on {tomorrow.day} {tomorrow:%b %Y}")
+    day.focus()
+    page.keyboard.press("ArrowRight")
+    expect(page.get_by_role("link", name="2 tokens expire on")).to_be_focused()
+    page.keyboard.press("ArrowLeft")
+    page.keyboard.press("Enter")
+    expect(page).to_have_url(re.compile(rf"/console/tokens\?status=live&expires={tomorrow:%Y-%m-%d}$"))
+    expect(page.locator("table.rows tbody tr")).to_have_count(1)
+    page.go_back()
+
+    need = page.get_by_role("listitem").filter(has_text="ends soon is in use")
+    need.get_by_role("link", name="Rotate…").click()
+    expect(page.get_by_role("dialog", name="Rotate ends soon?")).to_be_visible()
+    page.keyboard.press("Escape")
+
+    page.goto("/")
+    settled(page)
+    page.get_by_role("combobox").focus()
+    paste(page, secret)
+    page.get_by_role("option", name="Open ends soon").click()
+    expect(page.get_by_role("dialog", name="ends soon")).to_be_visible()
+
+
+def test_overview_of_all_tokens_names_owners_and_what_needs_attention(console: Console, window: Windows) -> None:
+    gone = console.person("gone")
+    console.token(console.root.urn, name="stays")
+    console.server.ask(
+        "mutation ($urn: String!) { updateUserStatus(urn: $urn, status: SUSPENDED) }",
+        {"urn": gone.urn},
+        token=console.root.token,
+    )
+    opened = window(console.root)
+    page = opened.open("/")
+    for heading in ("Use, 30 days", "Denials and failed sign-ins", "Expiries, 12 weeks", "Live tokens by owner"):
+        expect(page.get_by_role("heading", name=heading)).to_be_visible()
+    expect(page.get_by_role("table", name="Live tokens by owner")).to_contain_text("admin")
+    needs = page.get_by_role("region", name="Needs attention").get_by_role("listitem")
+    expect(needs.filter(has_text="is suspended").first.get_by_role("link", name="Offboard…")).to_be_visible()
+    opened.watch.allow("ERR_INTERNET_DISCONNECTED")
+    opened.context.set_offline(True)
+    page.get_by_role("link", name="Overview").click()
+    expect(page.get_by_role("alert").first).to_contain_text("The server could not be reached.")
+    opened.context.set_offline(False)
+    page.get_by_role("button", name="Retry").first.click()
+    expect(page.get_by_role("list", name="Summary")).to_contain_text("live")
+    expect(page.get_by_role("alert")).to_have_count(0)
+
+
+def test_person_without_privileges_sees_what_to_ask_for(console: Console, window: Windows) -> None:
+    page = window(console.person("nobody")).open("/")
+    page.get_by_role("link", name="What to ask for").click()
+    expect(page.locator("main")).to_contain_text("Generate Personal Access Tokens")
+
+
+def test_commands_of_the_first_steps_work(browser: Browser, make_server: Callable[..., Server], tmp_path: Path) -> None:
+    server = make_server()
+    local = Window(browser, server)
+    page = local.open("/")
+    page.get_by_label("Act as").fill("admin")
+    page.get_by_role("button", name="Act as this actor").click()
+    expect(page.get_by_role("heading", name="Start in three steps")).to_be_visible()
+    create, verify, revoke = page.locator(".start pre").all_text_contents()
+    path = sys.executable.rpartition("/")[0]
+    lines = [f"export HOME='{tmp_path}' PATH='{path}':$PATH", create, verify, revoke, verify]
+    ran = subprocess.run(["bash", "-c", "\n".join(lines)], capture_output=True, text=True, timeout=SECONDS, check=True)
+    assert re.findall(r"HTTP/1.1 (\d+)", ran.stdout) == ["204", "401"]
+    page.keyboard.press("Control+k")
+    expect(palette(page)).to_be_visible()
+    local.close()
