@@ -31,6 +31,11 @@ def test_suspended_actor_loses_session_and_tokens_until_resumed(console: Console
     expect(other).to_have_url(re.compile("/console/sign-in"))
     listed = window(console.root).open(f"/console/all-tokens?actor={mallory.name}")
     expect(listed.get_by_role("row", name=re.compile(mallory.name))).to_contain_text("suspended")
+    listed.get_by_role("link", name="to sign in with").click()
+    details = listed.get_by_role("dialog", name="to sign in with")
+    expect(details).to_contain_text("suspended")
+    expect(details.get_by_role("button", name=re.compile("^Revoke"))).to_be_visible()
+    expect(details.get_by_role("button", name=re.compile("^Rotate"))).to_have_count(0)
 
     page.get_by_role("button", name=f"Resume {mallory.name}…").click()
     page.get_by_role("button", name=f"Resume {mallory.name}", exact=True).click()

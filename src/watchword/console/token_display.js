@@ -53,7 +53,7 @@ export const WHOLE = `${ROW} urn useCount lastNetwork audience allowedNetworks m
 export const ANY_STATUS = { field: "status", condition: "IN", values: ["ACTIVE", "EXPIRED", "REVOKED"] };
 
 /** @param {Token} token */
-export const endsSoon = (token) => token.status === "ACTIVE" && token.expiresAt !== null && token.expiresAt - Date.now() < SOON;
+export const endsSoon = (token) => token.effectiveStatus === "ACTIVE" && token.expiresAt !== null && token.expiresAt - Date.now() < SOON;
 
 /** @param {Token} token */
 export function statusOf(token) {
@@ -110,7 +110,7 @@ export function mayCreate(token, { urn, privileges: may }) {
 }
 
 /** @param {Token} token @param {import("./shell.js").Me} me */
-export const mayRotate = (token, me) => token.status === "ACTIVE" && !token.awaitsFirstUse && token.replacedAt === null
+export const mayRotate = (token, me) => token.effectiveStatus === "ACTIVE" && !token.awaitsFirstUse && token.replacedAt === null
   && mayCreate(token, me);
 
 /** @param {Token} token @param {import("./shell.js").Me} me */
