@@ -53,6 +53,10 @@ def test_name_of_an_actor_is_shown_with_initials_and_the_urn_on_demand(console: 
     panel = page.get_by_role("dialog", name="Ann Example")
     expect(panel).to_contain_text("ann@example.com")
     expect(panel).to_contain_text(ann.urn)
+    page.get_by_role("link", name="Close details").click()
+    page.get_by_role("searchbox").fill("ann example")
+    page.get_by_role("searchbox").press("Enter")
+    expect(page.get_by_role("row").filter(has_text="Ann Example")).to_be_visible()
     listed = window(console.root).open(f"/console/all-tokens?actor={ann.name}")
     shown = listed.get_by_role("table").get_by_text("Ann Example").first
     expect(shown).to_have_attribute("title", ann.urn)

@@ -18,6 +18,7 @@ from watchword.domain.actors import (
     ActorState,
     ActorStatus,
     KnownActor,
+    ProfileField,
 )
 from watchword.domain.names import GROUP_PREFIX
 from watchword.domain.policies import PolicyState
@@ -53,6 +54,19 @@ def test_actor_is_known_by_token_status_group_or_policy(harness: StoreHarness) -
         ),
         more=False,
     )
+
+
+def test_known_actors_are_found_by_urn_name_and_address(harness: StoreHarness) -> None:
+    profile = {ProfileField.DISPLAY_NAME: "Ann Éxample", ProfileField.EMAIL: "ann@corp.example"}
+    harness.run(harness.store.set_profile(SYSTEM, ANN, profile))
+    harness.token(1, BOB)
+    harness.run(harness.store.set_actor_status(SYSTEM, BOB, ActorStatus.SUSPENDED))
+    for query, found in (("éxam", [ANN]), ("CORP.ex", [ANN]), (BOB[-3:].upper(), [BOB]), ("nothing", [])):
+        assert urns(harness, query=query) == found, query
+    assert urns(harness, query="corpuser") == sorted([ADMIN, ANN, BOB])
+    assert urns(harness, query="corpuser", only_suspended=True) == [BOB]
+    page = known(harness, query="corpuser", count=1)
+    assert (page.more, [one.state.urn for one in page.actors]) == (True, sorted([ADMIN, ANN, BOB])[:1])
 
 
 def test_actor_holdings_count_tokens_and_sessions(harness: StoreHarness) -> None:

@@ -49,15 +49,17 @@ _COLUMNS: "list[Column[ActorSummary]]" = [
 
 @actor.command("list")
 @click.option("--prefix", default="", help="Actors whose URN or user name starts with this.")
+@click.option("--search", default="", help="Actors with this in their URN, name or e-mail address.")
 @click.option("--suspended", is_flag=True, help="Only suspended actors.")
 @list_flags()
 @with_client
-def list_actors(client: "Client", prefix: str, suspended: bool, limit: int, as_json: bool) -> None:
+def list_actors(client: "Client", prefix: str, search: str, suspended: bool, limit: int, as_json: bool) -> None:
     """List known actors: those with tokens, a status, a name or a group, or named by a policy.
 
     Example: watchword actor list --prefix al
+    Example: watchword actor list --search "alice example"
     """
-    found = client.actors(prefix=prefix, only_suspended=suspended)
+    found = client.actors(prefix=prefix, query=search, only_suspended=suspended)
     show_list(found, _COLUMNS, json=as_json, limit=limit, empty="No actors.")
 
 

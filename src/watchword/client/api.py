@@ -704,10 +704,12 @@ class Api:
 
     @_lists
     def actors(
-        self, *, prefix: str = "", only_suspended: bool = False, page_size: int = PAGE_SIZE
+        self, *, prefix: str = "", query: str = "", only_suspended: bool = False, page_size: int = PAGE_SIZE
     ) -> Listing[ActorSummary]:
-        """List the known actors by urn, all or those whose urn or user name starts with `prefix`."""
-        wanted = {"prefix": prefix, "onlySuspended": only_suspended, "count": page_size}
+        """List the known actors by urn, all or those whose urn or user name starts with `prefix`, and whose urn, name
+        or e-mail address contains `query`.
+        """
+        wanted = {"prefix": prefix, "query": query, "onlySuspended": only_suspended, "count": page_size}
         return _list_by_cursor("listActors", "actors", ActorSummary, "ListActorsInput", wanted)
 
     @_sends

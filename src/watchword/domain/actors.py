@@ -107,12 +107,14 @@ class ActorHoldings:
 
 @dataclass(frozen=True, slots=True)
 class ActorSearch:
-    """One page of the known actors, by urn, as an index range."""
+    """One page of the known actors, by urn, as an index range; with a query, all of the range are read."""
 
     count: int = DEFAULT_COUNT
     after: str = ""
     prefix: str = ""
     only_suspended: bool = False
+    query: str = ""
+    """Part of the urn, name or e-mail address, in any case."""
 
     @property
     def least(self) -> str:
@@ -157,7 +159,8 @@ def parse_actor_search(asked: Mapping[str, Any]) -> ActorSearch:
     prefix = check_text(asked.get("prefix") or "", "prefix", MAX_URN)
     if prefix and not prefix.startswith("urn:"):
         prefix = USER_PREFIX + prefix
-    return ActorSearch(count, after, prefix, bool(asked.get("onlySuspended")))
+    query = check_text(asked.get("query") or "", "query", MAX_URN)
+    return ActorSearch(count, after, prefix, bool(asked.get("onlySuspended")), query)
 
 
 class Caller(NamedTuple):

@@ -5,7 +5,7 @@ import { graphql } from "../api.js";
 import { USER, actor, actorName, nameOf } from "../format.js";
 import { copyButton, newId } from "../components.js";
 
-const KNOWN = `query Known($prefix: String) { listActors(input: {prefix: $prefix, count: 10}) { actors { urn displayName } } }`;
+const KNOWN = `query Known($query: String) { listActors(input: {query: $query, count: 10}) { actors { urn displayName } } }`;
 
 export { actorName };
 export const GROUP = "urn:li:corpGroup:";
@@ -62,7 +62,7 @@ export function actorInput(me, { id, name = id, value = "", required = false, pl
     await new Promise((resolve) => setTimeout(resolve, 150));
     if (mine !== last || !place || !input.value.trim()) return;
     try {
-      const found = (await graphql(KNOWN, { prefix: input.value.trim() })).listActors.actors;
+      const found = (await graphql(KNOWN, { query: input.value.trim() })).listActors.actors;
       if (mine === last) render(place, found.map((/** @type {{urn: string, displayName: string | null}} */ one) => html`<option
         value="${actorName(one.urn)}" label="${one.displayName ?? null}"></option>`));
     } catch {

@@ -52,7 +52,7 @@ export async function page(context) {
       aria-current="${(word === "groups") === ofGroups() ? "true" : null}">${label}</a></li>`));
     render(place("head"), html`<h1>${ofGroups() ? "Groups" : "Actors"}</h1>${ofGroups()
       ? html`<button type="button" class="primary" data-key="new" @click=${makeGroup}>New group</button>`
-      : html`<input id="search" data-key="search" type="search" aria-label="Search by the start of a name" placeholder="Start of a name"
+      : html`<input id="search" data-key="search" type="search" aria-label="Search names, urns and e-mail addresses" placeholder="Name, urn or e-mail"
           .value=${at.query.get("q") ?? ""} @change=${(/** @type {Event} */ e) => goQuery({
             q: /** @type {HTMLInputElement} */ (e.currentTarget).value.trim(), cursor: null })}>`}`);
     const only = at.query.get("suspended") === "1";
@@ -62,9 +62,9 @@ export async function page(context) {
   }
 
   const actors = () => loadList(place("list"), at.signal, async (signal) => {
-    const [prefix, cursor] = [at.query.get("q"), at.query.get("cursor")];
+    const [query, cursor] = [at.query.get("q"), at.query.get("cursor")];
     const only = at.query.get("suspended") === "1";
-    const found = (await graphql(ACTORS, { input: { prefix, cursor, onlySuspended: only } }, { signal })).listActors;
+    const found = (await graphql(ACTORS, { input: { query, cursor, onlySuspended: only } }, { signal })).listActors;
     const rows = /** @type {Actor[]} */ (found.actors);
     render(place("list"), rows.length ? html`${actorTable(rows)}${further(cursor, found.cursor)}` : noActors(only));
   });

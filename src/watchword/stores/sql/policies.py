@@ -378,14 +378,8 @@ class SqlActors(SqlPart):
     async def find_actors(
         self, query: str, start: int, count: int, seconds: float = SEARCH_SECONDS
     ) -> tuple[int, tuple[str, ...]]:
-        d = self._db.dialect
-        texts = [
-            f"{d.position(d.folded(name), d.folded('$4::text'))} > 0" for name in ("display_name", "email", "name")
-        ]
-        found = f"""FROM ({_known_urns(d)}) AS known LEFT JOIN actors ON actors.urn = known.urn
-            LEFT JOIN service_accounts AS account ON account.urn = known.urn
-            WHERE $4::text = '' OR {d.position("known.urn", "$4::text")} > 0 OR {" OR ".join(texts)}"""
-        bound = ("", ActorSearch().bound, sys.maxsize, query)
+        found = _matching(_known_urns(self._db.dialect), "$4::text", self._db.dialect)
+        bound = ("", ActorSearch().bound, sys.maxsize, query.lower())
 
         async def work(tx: Transaction) -> tuple[int, tuple[str, ...]]:
             total = await tx.fetchval(f"SELECT count(*) {found}", *bound)
@@ -411,9 +405,24 @@ def _known_urns(dialect: Dialect) -> str:
         {page}"""
 
 
+def _matching(urns: str, query: str, dialect: Dialect) -> str:
+    """FROM and WHERE: `known`, those of the urns whose text, name or e-mail address contains the query, which is in
+    lower case.
+    """
+    columns = ("known.urn", "actors.display_name", "actors.email", "service_accounts.name")
+    texts = [f"{dialect.position(dialect.folded(column), query)} > 0" for column in columns]
+    return f"""FROM ({urns}) AS known LEFT JOIN actors ON actors.urn = known.urn
+        LEFT JOIN service_accounts ON service_accounts.urn = known.urn WHERE {query} = '' OR {" OR ".join(texts)}"""
+
+
 def known_actors_sql(search: ActorSearch, dialect: Dialect) -> tuple[str, tuple[Any, ...]]:
     suspended = "urn >= $1::text AND urn < $2::text AND status = 'SUSPENDED' ORDER BY urn LIMIT $3"
     known = f"SELECT urn FROM actors WHERE {suspended}" if search.only_suspended else _known_urns(dialect)
+    most: int = search.count + 1
+    found: tuple[Any, ...] = ()
+    if search.query:
+        known = f"SELECT known.urn {_matching(known, '$6::text', dialect)} ORDER BY known.urn LIMIT $7"
+        most, found = sys.maxsize, (search.query.lower(), search.count + 1)
     groups = dialect.json_array(
         "group_urn", "group_members WHERE actor_urn = known.urn ORDER BY group_urn LIMIT $4::bigint"
     )
@@ -428,7 +437,7 @@ def known_actors_sql(search: ActorSearch, dialect: Dialect) -> tuple[str, tuple[
     SELECT known.urn, coalesce(actors.status, 'ACTIVE'), actors.changed_at, actors.changed_by, actors.email,
         CASE WHEN actors.status = 'SUSPENDED' THEN 0 ELSE {live} END, {groups}
     FROM ({known}) AS known LEFT JOIN actors ON actors.urn = known.urn ORDER BY known.urn"""
-    return sql, (search.least, search.bound, search.count + 1, MAX_GROUPS_SHOWN, MAX_LIVE_COUNTED)
+    return sql, (search.least, search.bound, most, MAX_GROUPS_SHOWN, MAX_LIVE_COUNTED, *found)
 
 
 async def account_gains(tx: Transaction) -> tuple[AccountGain, ...]:
