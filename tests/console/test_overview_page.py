@@ -80,6 +80,11 @@ def test_overview_of_all_tokens_names_owners_and_what_needs_attention(console: C
     page.get_by_role("button", name="Retry").first.click()
     expect(page.get_by_role("list", name="Summary")).to_contain_text("live")
     expect(page.get_by_role("alert")).to_have_count(0)
+    page.get_by_role("slider", name="Denied requests").press("Shift+ArrowLeft")
+    page.keyboard.press("Enter")
+    expect(page).to_have_url(re.compile(r"/console/activity\?show=denials&since=\d+&until=\d+$"))
+    expect(page.get_by_role("heading", name="Activity")).to_be_visible()
+    settled(page)
 
 
 def test_person_without_privileges_sees_what_to_ask_for(console: Console, window: Windows) -> None:

@@ -170,7 +170,8 @@ export function finder(me, { pasted, done, inline = false } = {}) {
       await work(signal);
     } catch (error) {
       if (signal.aborted) return;
-      show(inline ? [] : local(input.value, me, inline), errorLine(error));
+      entered = false;
+      show(inline ? [] : local(input.value, me, inline), errorLine(error, () => load(work)));
     } finally {
       if (!signal.aborted) {
         busy = false;

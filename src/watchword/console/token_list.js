@@ -58,7 +58,7 @@ export async function tokenList(first, { title, path, base, everyone, nothing })
   const [usual, more] = [controls.slice(0, everyone ? 4 : 3), controls.slice(everyone ? 4 : 3)];
 
   render(root, html`<div class="page-head"><h1>${title}</h1>
-      <form role="search" @submit=${search}><input id="search" type="search" data-key="search" aria-label="Search tokens"
+      <form role="search" @submit=${search}><input id="search" type="search" aria-label="Search tokens"
         placeholder="Name, person, id, or a token" autocomplete="off" spellcheck="false" @search=${search}></form>
       <a class="button primary" data-key="new" href="/console/tokens/new">New token</a></div>
     <ul class="numbers" aria-label="Summary"></ul>

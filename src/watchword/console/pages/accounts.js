@@ -41,7 +41,7 @@ export async function page(context) {
   const { root, me } = context;
   let at = context;
   render(root, html`<div class="page-head"><h1>Service accounts</h1>
-      <input id="search" data-key="search" type="search" aria-label="Search names and urns" placeholder="Part of a name"
+      <input id="search" type="search" aria-label="Search names and urns" placeholder="Part of a name"
         @change=${(/** @type {Event} */ e) => goQuery({ q: /** @type {HTMLInputElement} */ (e.currentTarget).value })}>
       <button type="button" class="primary" data-key="new" @click=${create}>New account</button></div>
     <p class="quiet lead">Actors for programs. Their tokens stay valid when their creator leaves.</p>

@@ -112,7 +112,7 @@ export async function page(context) {
         <option value="">Any</option>${nouns(actions).map(([noun, some]) => html`<optgroup label="${noun}">${some.map((one) => html`<option
           value="${one.name}" title="${one.description}" .selected=${one.name === chosen}>${one.name}</option>`)}</optgroup>`)}</select></label>
       ${person("actor", "By")}${person("about", "About")}
-      <label>Target <input id="filter-target" data-key="search" placeholder="Id or urn" autocomplete="off" spellcheck="false" maxlength="500"
+      <label>Target <input id="filter-target" placeholder="Id or urn" autocomplete="off" spellcheck="false" maxlength="500"
         .value=${at.query.get("target") ?? ""} @change=${(/** @type {Event} */ e) => narrow({ target: value(e) })}></label>
       ${["since", "until"].map((name) => html`<label>${name === "since" ? "From" : "Before"} <input id="filter-${name}" type="datetime-local" step="1"
         .value=${local(at.query.get(name))} @change=${(/** @type {Event} */ e) => narrow({ range: null, [name]: value(e) ? new Date(value(e)).getTime() : null })}></label>`)}

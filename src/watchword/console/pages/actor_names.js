@@ -47,10 +47,10 @@ export const actorLink = (urn, me, displayName) => (me.privileges.managePolicies
 /**
  * An input for an actor, with suggestions for callers who may list actors.
  * @param {import("../shell.js").Me} me
- * @param {{id: string, name?: string, value?: string, required?: boolean, placeholder?: string, key?: string,
+ * @param {{id: string, name?: string, value?: string, required?: boolean, placeholder?: string,
  *   change?: (urn: string) => void, describedby?: string}} how
  */
-export function actorInput(me, { id, name = id, value = "", required = false, placeholder = "alice", key, change, describedby }) {
+export function actorInput(me, { id, name = id, value = "", required = false, placeholder = "alice", change, describedby }) {
   const list = newId("known");
   const suggests = me.privileges.managePolicies || me.privileges.manageTokens;
   let last = 0;
@@ -71,7 +71,7 @@ export function actorInput(me, { id, name = id, value = "", required = false, pl
   };
   return html`<span class="suggests"><input id="${id}" name="${name}" .value=${value} ?required=${required}
     placeholder="${placeholder}" autocomplete="off" spellcheck="false" autocapitalize="off" maxlength="255"
-    list="${suggests ? list : null}" data-key="${key ?? null}" aria-describedby="${describedby ?? null}"
+    list="${suggests ? list : null}" aria-describedby="${describedby ?? null}"
     @input=${suggests ? suggest : null}
     @change=${(/** @type {Event} */ event) => change?.(userUrn(/** @type {HTMLInputElement} */ (event.currentTarget).value))}
     >${suggests ? html`<datalist id="${list}"></datalist>` : null}</span>`;

@@ -52,7 +52,7 @@ export async function page(context) {
       aria-current="${(word === "groups") === ofGroups() ? "true" : null}">${label}</a></li>`));
     render(place("head"), html`<h1>${ofGroups() ? "Groups" : "Actors"}</h1>${ofGroups()
       ? html`<button type="button" class="primary" data-key="new" @click=${makeGroup}>New group</button>`
-      : html`<input id="search" data-key="search" type="search" aria-label="Search names, urns and e-mail addresses" placeholder="Name, urn or e-mail"
+      : html`<input id="search" type="search" aria-label="Search names, urns and e-mail addresses" placeholder="Name, urn or e-mail"
           .value=${at.query.get("q") ?? ""} @change=${(/** @type {Event} */ e) => goQuery({
             q: /** @type {HTMLInputElement} */ (e.currentTarget).value.trim(), cursor: null })}>`}`);
     const only = at.query.get("suspended") === "1";

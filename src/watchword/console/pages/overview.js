@@ -4,7 +4,7 @@ import { html, render, svg } from "../html.js";
 import { graphql } from "../api.js";
 import { DAY, actor, counted, inTerminal, nameOf, number, time } from "../format.js";
 import { codeBox, loadList, loading } from "../components.js";
-import { setHooks } from "../router.js";
+import { go, setHooks } from "../router.js";
 import { barChart, dayName, fullDay, startOf } from "../charts.js";
 import { finder } from "../palette.js";
 import { ROW, detailsPath, mayRevoke, mayRotate } from "../token_display.js";
@@ -112,8 +112,9 @@ function charts(found, list, all) {
   const { denialsByDay: denied, failedSignInsByDay: signIns } = found;
   return html`${card("Use, 30 days", html`${barChart({ label: "Accepted requests by day", series: [{ name: "accepted", kind: "used", days: found.usesByDay }] })}`)}
     ${denied && signIns ? card("Denials and failed sign-ins, 30 days", html`${barChart({ label: "Denied requests and failed sign-ins by day", series: [
-      { name: "denied", kind: "denied", days: denied }, { name: "failed sign-ins", kind: "failed-sign-in", days: signIns }] })}
-      <p><a href="/console/activity">Activity</a></p>`) : null}
+      { name: "denied", kind: "denied", days: denied }, { name: "failed sign-ins", kind: "failed-sign-in", days: signIns }],
+      onBrush: (from, to) => go(`/console/activity?show=denials&since=${startOf(from)}&until=${startOf(to) + DAY}`) })}
+      <p class="row"><a href="/console/activity?show=denials">Denials</a> <a href="/console/activity?show=sign-ins">Sign-ins</a></p>`) : null}
     ${card("Expiries, 12 weeks", calendar(found.expiriesByDay, list))}
     ${all && found.owners.length ? card("Live tokens by owner", owners(found.owners)) : null}`;
 }

@@ -51,7 +51,7 @@ export async function page(context) {
   let at = context;
 
   render(root, html`<div class="page-head"><h1>Policies</h1>
-      <input id="search" data-key="search" type="search" aria-label="Search names and descriptions" placeholder="Name or description"
+      <input id="search" type="search" aria-label="Search names and descriptions" placeholder="Name or description"
         @change=${(/** @type {Event} */ e) => goQuery({ q: /** @type {HTMLInputElement} */ (e.currentTarget).value })}>
       <a class="button primary" data-key="new" id="new" href="/console/policies/new">New policy</a></div>
     <p class="quiet lead">An actor may do only what an active policy grants. Changes apply from the next request on.</p>
