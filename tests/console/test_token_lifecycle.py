@@ -53,7 +53,9 @@ def test_token_is_created_copied_used_revoked_and_rejected(console: Console, win
     console.server.stop()  # the server writes uses in intervals and when it stops; the session survives the restart
     console.server.start()
     page.get_by_role("button", name="I have stored it").click()
-    expect(page.get_by_role("dialog", name="ci-deploy")).to_be_visible()
+    panel = page.get_by_role("dialog", name="ci-deploy")
+    expect(panel.get_by_role("table", name="Uses of ci-deploy by day").get_by_role("row").last).to_contain_text("2")
+    expect(panel.locator(".facts").last).to_contain_text("127.0.0.0/24")
     page.get_by_role("button", name="Revoke ci-deploy").click()
     asked = page.get_by_role("dialog", name="Revoke ci-deploy?")
     used = rf"(just now|\d+ minutes? ago), as {alice.urn}, from 127\.0\.0\.0/24"

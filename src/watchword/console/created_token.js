@@ -65,8 +65,8 @@ const handover = (token, grace) => html`<h2>Start the handover</h2>
   ${warning(html`<p>The first use of the new token starts the end of the old one. This cannot be undone. Store the new token
     everywhere first. The lines below use it.</p>`)}
   <ol class="steps">
-    <li><strong>Until its first use</strong> both tokens work. Without one until ${exact(token.expiresAt ?? 0)}, the new token
-      expires and the old token stays valid.</li>
+    <li><strong>Until its first use</strong> both tokens work. If it is not used by ${exact(token.expiresAt ?? 0)}, it expires and
+      the old token stays valid.</li>
     <li><strong>${grace ? `${span(grace)} after its first use` : "At its first use"}</strong> the old token expires.</li>
     <li><strong>From its first use</strong> the new token is valid until ${token.expiresAtOnceUsed === null
       ? "it is revoked" : exact(token.expiresAtOnceUsed)}.</li></ol>`;

@@ -115,8 +115,10 @@ function details(context, token, known, place) {
 
 /** @param {UsedToken} token */
 const use = (token) => html`<h3>Use in ${DAYS} days</h3>
-  ${barChart({ label: `Uses of ${token.name} by day`, series: [{ name: "Uses", kind: "used", days: token.usesByDay }] })}
-  <dl class="facts"><dt>Networks seen</dt><dd>${token.networks.length ? listed(token.networks) : html`<span class="quiet">none</span>`}</dd></dl>`;
+  ${token.usesByDay.some(({ count }) => count)
+    ? barChart({ label: `Uses of ${token.name} by day`, series: [{ name: "Uses", kind: "used", days: token.usesByDay }] })
+    : html`<p class="quiet">It was not used.</p>`}
+  ${token.networks.length ? html`<dl class="facts"><dt>Networks seen</dt><dd>${listed(token.networks)}</dd></dl>` : null}`;
 
 /** What the record says about its life, newest first. @param {Token} token */
 function timeline(token) {
