@@ -69,6 +69,8 @@ def test_name_and_description_are_edited(console: Console, window: Windows) -> N
     expect(panel).to_contain_text("Ask Ann.")
     expect(page.locator("table.rows tbody")).to_contain_text("reports")
     assert record(console, token_id)["description"] == "Nightly.\nAsk Ann."
+    told = window(console.root).open(token_path(token_id)).locator(".timeline li")
+    expect(told).to_contain_text(["renamed reprots to reports.", "created reprots."])
     console.server.revoke(token_id, token=console.root.token)
     page.reload()
     expect(panel.locator(".timeline li").first).to_contain_text("It was revoked.")

@@ -29,7 +29,8 @@ const SENTENCES = {
   "token.derived": (e) => [by(e), " derived ", token(e), whose(e), " from another token"],
   "token.rotated": (e) => [by(e), " created a successor of ", token(e), whose(e)],
   "token.replaced": (e) => ["The successor of ", token(e), " was used for the first time; the old token expires by ", utc(e.detail.endsBy)],
-  "token.updated": (e) => [by(e), " changed the name or description of ", token(e), whose(e)],
+  "token.updated": (e) => (e.detail.oldName ? [by(e), " renamed ", { text: e.detail.oldName, thing: true }, " to ", token(e), whose(e)]
+    : [by(e), " changed the description of ", token(e), whose(e)]),
   "token.imported": (e) => [by(e), " imported ", token(e), whose(e), " from DataHub"],
   "token.expiring": (e) => [token(e), whose(e), ` expires in ${counted(e.detail.days, "day")} at the most`],
   "token.new_network": (e) => [token(e), whose(e), ` was used from a new network: ${e.detail.network}`],

@@ -7,12 +7,14 @@ import { ApiError, graphql } from "./api.js";
 import { actor, counted, fullTime, idToPath, number, time, tokenPath } from "./format.js";
 import { barChart } from "./charts.js";
 import { errorLine, idCode, loading, panel, say } from "./components.js";
+import { EVENT, sentence } from "./event_sentences.js";
 import { withSameQuery } from "./router.js";
 import { ANY_STATUS, ROW, WHOLE, endsSoon, mayCreate, mayRevoke, mayRotate, statusOf } from "./token_display.js";
 import { edit, revoke, rotate } from "./token_actions.js";
 
 /** @typedef {import("./token_display.js").Token} Token */
 /** @typedef {import("./router.js").Context} Context */
+/** @typedef {import("./event_sentences.js").AuditEvent} AuditEvent */
 
 const DAYS = 30;
 const GET = `query Token($id: String!) { getAccessToken(id: $id) { ${WHOLE} usesByDay(days: ${DAYS}) { day count } networks }
@@ -21,6 +23,8 @@ const KIN = `query Kin($input: ListAccessTokensInput) { listAccessTokens(input: 
 const MADE = `query Made($derived: ListAccessTokensInput, $minted: ListAccessTokensInput) {
   derived: listAccessTokens(input: $derived) { total tokens { ${ROW} mintedWith } }
   minted: listAccessTokens(input: $minted) { total tokens { ${ROW} mintedWith } } }`;
+const EVENTS = `query History($input: ListEventsInput) { listEvents(input: $input) { events { ${EVENT} } } }`;
+const MOST_EVENTS = 20;
 const MOST_LEVELS = 8;
 const MOST_NODES = 200;
 
@@ -47,7 +51,10 @@ export async function showToken(context, id, close, changed, path = (other) => w
     say(`Details of ${token.name}`);
     render(body, details(context, token, known, place));
     startAction(context, token, place);
-    await showLineage(context, token, /** @type {HTMLElement} */ (body.querySelector(".lineage")), place);
+    await Promise.all([
+      showLineage(context, token, /** @type {HTMLElement} */ (body.querySelector(".lineage")), place),
+      showHistory(context, token, /** @type {HTMLElement} */ (body.querySelector(".history"))),
+    ]);
   } catch (error) {
     if (error instanceof DOMException) return;
     render(body, errorLine(error, shown));
@@ -109,8 +116,8 @@ function details(context, token, known, place) {
     ${use(token)}
     <div class="lineage"></div>
     <h3>History</h3>
-    ${timeline(token)}
-    ${me.privileges.viewAuditLog ? html`<p><a href="/console/activity?target=${encodeURIComponent(token.id)}">Activity</a></p>` : null}`;
+    <div class="history">${loading()}</div>
+    ${me.privileges.viewAuditLog ? html`<p><a href="/console/activity?target=${encodeURIComponent(token.id)}">All its activity</a></p>` : null}`;
 }
 
 /** @param {UsedToken} token */
@@ -120,20 +127,35 @@ const use = (token) => html`<h3>Use in ${DAYS} days</h3>
     : html`<p class="quiet">It was not used.</p>`}
   ${token.networks.length ? html`<dl class="facts"><dt>Networks seen</dt><dd>${listed(token.networks)}</dd></dl>` : null}`;
 
-/** What the record says about its life, newest first. @param {Token} token */
-function timeline(token) {
-  /** @type {[number | null, unknown][]} */
-  const told = [
-    [token.revokedAt, "It was revoked."],
-    [token.status === "EXPIRED" ? token.expiresAt : null, "It expired."],
-    [token.replacedAt, "Its successor was used for the first time."],
-    [token.lastUsedAt, html`It was last used${token.lastNetwork ? html` from <code>${token.lastNetwork}</code>` : null}.`],
-    [token.createdAt, html`${actor(token.ownerUrn, token.ownerName)} ${token.parentId ? "derived" : token.replaces
-      ? "rotated another token into" : "created"} it.`],
-  ];
-  return html`<ol class="timeline">${told.filter(([at]) => at !== null).sort(([one], [other]) => Number(other) - Number(one))
-    .map(([at, words]) => html`<li>${time(at)} <span>${words}</span></li>`)}</ol>`;
+/**
+ * Its life in sentences, newest first: its latest events for callers who may read them, and what its record says.
+ * @param {Context} context @param {Token} token @param {HTMLElement} node
+ */
+async function showHistory(context, token, node) {
+  try {
+    /** @type {AuditEvent[]} */
+    const events = context.me.privileges.viewAuditLog
+      ? (await graphql(EVENTS, { input: { targets: [token.id], count: MOST_EVENTS } }, { signal: context.signal })).listEvents.events : [];
+    const told = recorded(token).filter(([, , actions]) => !events.some((event) => actions.includes(event.action)));
+    const lines = [...told, ...events.map((event) => /** @type {Told} */ ([event.at, html`${sentence(event, context.me)}.`, []]))];
+    render(node, html`<ol class="timeline">${lines.filter(([at]) => at !== null).sort(([one], [other]) => Number(other) - Number(one))
+      .map(([at, words]) => html`<li>${time(at)} <span>${words}</span></li>`)}</ol>`);
+  } catch (error) {
+    if (!(error instanceof DOMException)) render(node, errorLine(error, () => showHistory(context, token, node)));
+  }
 }
+
+/** @typedef {[number | null, unknown, string[]]} Told a time, what happened, and the events that say the same */
+
+/** @param {Token} token @returns {Told[]} */
+const recorded = (token) => [
+  [token.revokedAt, "It was revoked.", ["token.revoked"]],
+  [token.status === "EXPIRED" ? token.expiresAt : null, "It expired.", []],
+  [token.replacedAt, "Its successor was used for the first time.", ["token.replaced"]],
+  [token.lastUsedAt, html`It was last used${token.lastNetwork ? html` from <code>${token.lastNetwork}</code>` : null}.`, []],
+  [token.createdAt, html`${actor(token.ownerUrn, token.ownerName)} ${token.parentId ? "derived" : token.replaces
+    ? "rotated another token into" : "created"} it.`, ["token.created", "token.derived", "token.rotated", "token.imported"]],
+];
 
 /** @param {string[]} values */
 const listed = (values) => html`<ul class="plain-list">${values.map((value) => html`<li><code>${value}</code></li>`)}</ul>`;
