@@ -37,7 +37,7 @@ def test_events_are_sentences_that_filters_in_the_url_narrow(console: Console, w
     page.get_by_role("combobox", name="By", exact=True).press("Enter")
     page.get_by_role("combobox", name="About", exact=True).fill(busy.name)
     page.get_by_role("combobox", name="About", exact=True).press("Enter")
-    expect(rows.first.locator(".sentence")).to_have_text("Admin revoked =laptop of Ada Busy")
+    expect(rows.first.locator(".sentence")).to_have_text("admin revoked =laptop of Ada Busy")
     page.get_by_role("combobox", name="Action", exact=True).select_option("token.revoked")
     expect(rows).to_have_count(1)
     expect(page).to_have_url(re.compile("action=token.revoked"))
@@ -48,7 +48,7 @@ def test_events_are_sentences_that_filters_in_the_url_narrow(console: Console, w
     page.get_by_role("link", name="Clear filters").click()
     page.get_by_label("Target").fill(token_id)
     page.get_by_label("Target").press("Enter")
-    expect(rows.locator(".sentence")).to_have_text(["Admin revoked =laptop of Ada Busy", "Ada Busy created =laptop"])
+    expect(rows.locator(".sentence")).to_have_text(["admin revoked =laptop of Ada Busy", "Ada Busy created =laptop"])
 
     head, *lines = csv.reader(saved(page, "CSV").splitlines())
     assert [line[head.index("action")] for line in lines] == ["token.revoked", "token.created"]

@@ -105,15 +105,15 @@ function partsOf(event) {
 }
 
 /** @param {AuditEvent} event what happened, in one sentence without a full stop */
-export const sentenceText = (event) => upperFirst(partsOf(event).map((part) => part.text).join(""));
+export const sentenceText = (event) => partsOf(event).map((part) => part.text).join("");
 
 /**
  * The same with links, for callers who may follow them.
  * @param {AuditEvent} event @param {import("./shell.js").Me} me
  */
 export function sentence(event, me) {
-  return html`<span class="sentence">${partsOf(event).map((part, index) => {
-    const text = index ? part.text : upperFirst(part.text);
+  return html`<span class="sentence">${partsOf(event).map((part) => {
+    const { text } = part;
     const shown = part.thing ? html`<em title="${part.title ?? null}">${short(text, 40)}</em>` : html`<span title="${part.title ?? null}">${text}</span>`;
     return part.href && mayOpen(part.href, me) ? html`<a href="${part.href}">${shown}</a>` : part.title || part.thing ? shown : text;
   })}</span>`;
@@ -125,14 +125,11 @@ function mayOpen(href, { privileges }) {
   return !href.startsWith("/console/operations/") || privileges.truncateTimeseries;
 }
 
-/** @param {string} text */
-const upperFirst = (text) => text.slice(0, 1).toUpperCase() + text.slice(1);
-
-/** Who acted. @param {AuditEvent} event @returns {Part} */
+/** Who acted, at the start of the sentence. @param {AuditEvent} event @returns {Part} */
 function by(event) {
   const name = nameOf(event.actorUrn);
-  if (name === "__system") return { text: "the service", title: event.actorUrn };
-  if (name === "__unknown") return { text: "an unknown caller", title: event.actorUrn };
+  if (name === "__system") return { text: "The service", title: event.actorUrn };
+  if (name === "__unknown") return { text: "An unknown caller", title: event.actorUrn };
   return actor(event, event.actorUrn, event.actorName);
 }
 

@@ -140,7 +140,7 @@ export async function page(context) {
     } catch (error) {
       if (error instanceof DOMException && error.name === "AbortError") return;
       // The list reports a wrong filter.
-      render(place("chart"), error instanceof ApiError && error.status === 400 ? null : errorLine(error));
+      render(place("chart"), error instanceof ApiError && error.status === 400 ? null : errorLine(error, chart));
     }
   }
 
@@ -173,12 +173,12 @@ export async function page(context) {
     ${Object.entries(event.detail).map(([name, told]) => html`<dt>${name}</dt><dd>${spoken(name, told)}</dd>`)}</dl>`;
 
   /** @param {string | null} next */
-  const head = (next) => html`<div class="list-head">${further(next)}<span class="row"><span class="quiet small">Export:</span>
+  const head = (next) => html`<div class="list-head">${further(next, "Pages, before the list")}<span class="row"><span class="quiet small">Export:</span>
     <button type="button" id="export-csv" @click=${() => save("csv")}>CSV</button>
     <button type="button" id="export-json" @click=${() => save("jsonl")}>JSON lines</button></span></div>`;
 
-  /** @param {string | null} next */
-  const further = (next) => html`<nav class="pager" aria-label="Pages"><span>${at.query.get("cursor")
+  /** @param {string | null} next @param {string} [label] */
+  const further = (next, label = "Pages") => html`<nav class="pager" aria-label="${label}"><span>${at.query.get("cursor")
     ? html`<a href="${withQuery({ cursor: null })}">‹ Newest</a>` : null}</span><span>${next
     ? html`<a rel="next" href="${withQuery({ cursor: next })}">Older ›</a>` : html`<span class="quiet">No older events</span>`}</span></nav>`;
 
@@ -196,7 +196,7 @@ export async function page(context) {
         ? ` These are the newest; there are more. Narrow the filter, or use “watchword event list --limit 0”.` : ""}`));
     } catch (error) {
       if (error instanceof DOMException && error.name === "AbortError") return;
-      render(place("said-here"), errorLine(error));
+      render(place("said-here"), errorLine(error, () => save(form)));
     } finally {
       buttons.forEach((button) => { button.disabled = false; });
     }

@@ -46,8 +46,6 @@ export async function page(context) {
   /** @type {Privilege[]} */
   const privileges = (await graphql(KNOWN, {}, { signal: context.signal })).listPrivileges;
   const nameOfPrivilege = (/** @type {string} */ word) => privileges.find((one) => one.name === word)?.displayName ?? word;
-  /** @type {string[]} */
-  let scopes = [];
   let at = context;
 
   render(root, html`<div class="page-head"><h1>Policies</h1>
@@ -82,8 +80,7 @@ export async function page(context) {
     render(place("list"), rows.length || found.page.total ? html`${policies(rows)}${pager({ ...found.page, shown: rows.length })}`
       : empty({ title: "No policy matches", sentence: "No policy has this text in its name or description.",
         action: html`<a class="button" href="/console/policies">Show all</a>` }));
-    scopes = scopesOf(found.all.policies);
-    render(place("known-scopes"), scopes.map((scope) => html`<option value="${scope}"></option>`));
+    render(place("known-scopes"), scopesOf(found.all.policies).map((scope) => html`<option value="${scope}"></option>`));
     render(place("matrix"), matrix(found.all.policies, privileges, found.all.total));
   });
 
@@ -137,7 +134,7 @@ export async function page(context) {
       render(place("holders"), holders(privilege, found));
     } catch (error) {
       if (error instanceof DOMException && error.name === "AbortError") return;
-      render(place("holders"), errorLine(error));
+      render(place("holders"), errorLine(error, answerWho));
     }
   }
 
@@ -197,7 +194,7 @@ export async function page(context) {
     try {
       const policy = urn === "new" ? null : (await graphql(ONE, { urn }, { signal: at.signal })).getPolicy;
       const close = withQuery({}, "/console/policies");
-      openPanel(root, await policyPanel({ policy, privileges, scopes, me, close, signal: at.signal, done }));
+      openPanel(root, await policyPanel({ policy, privileges, me, close, signal: at.signal, done }));
     } catch (error) {
       if (error instanceof DOMException && error.name === "AbortError") return;
       render(place("said-here"), errorLine(error));

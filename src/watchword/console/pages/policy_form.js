@@ -8,11 +8,13 @@ import { typedFrom } from "../damage.js";
 import { send } from "./forms.js";
 import { actorName, urnCode, wordsIn } from "./actor_names.js";
 import { dangerMark, effectOf, effectText, escalates, isGrave, noOne } from "./policy_effect.js";
+import { scopesOf } from "./privilege_matrix.js";
 import { subjectPicker, subjectsIn } from "./subject_picker.js";
 
 /** @typedef {import("./policies.js").Policy} Policy @typedef {import("./policies.js").Privilege} Privilege */
 
-const GROUPS = `query Groups { listGroups(input: {count: 1000}) { groups { urn name memberCount } } }`;
+const KNOWN = `query Known { listGroups(input: {count: 1000}) { groups { urn name memberCount } }
+  listPolicies(input: {count: 200}) { policies { state scopes } } }`;
 const MOST_SCOPES = 12;
 const CREATE = `mutation Create($input: PolicyUpdateInput!) { createPolicy(input: $input) }`;
 const UPDATE = `mutation Update($urn: String!, $input: PolicyUpdateInput!) { updatePolicy(urn: $urn, input: $input) }`;
@@ -23,13 +25,15 @@ const FIELDS = {
 };
 
 /**
- * @param {{policy: Policy | null, privileges: Privilege[], scopes: string[], me: import("../shell.js").Me, close: string,
- *   signal: AbortSignal, done: (said: unknown) => Promise<void>}} what without a policy: a new one; `scopes`: that policies grant
+ * @param {{policy: Policy | null, privileges: Privilege[], me: import("../shell.js").Me, close: string,
+ *   signal: AbortSignal, done: (said: unknown) => Promise<void>}} what without a policy: a new one
  */
-export async function policyPanel({ policy, privileges, scopes, me, close, signal, done }) {
+export async function policyPanel({ policy, privileges, me, close, signal, done }) {
   if (policy && !policy.editable) return kept(policy, privileges, close);
+  const known = await graphql(KNOWN, {}, { signal });
   /** @type {{urn: string, name: string, memberCount: number}[]} */
-  const groups = policy?.actors.groups.length ? (await graphql(GROUPS, {}, { signal })).listGroups.groups : [];
+  const groups = known.listGroups.groups;
+  const scopes = scopesOf(known.listPolicies.policies).filter((scope) => scope !== "*" && !policy?.scopes.includes(scope));
   const picker = subjectPicker({
     id: "policy-subjects", name: "subjects", describedby: "policy-subjects-hint", users: policy?.actors.resolvedUsers ?? [],
     groups: (policy?.actors.groups ?? []).map((urn) => groups.find((one) => one.urn === urn) ?? { urn }),

@@ -16,7 +16,7 @@ const EVERYBODY = "all users";
 const MOST_WHO = 12;
 const MOST_SCOPES = 50;
 
-/** @param {Policy[]} policies @returns {string[]} the scopes that they grant */
+/** @param {{state: string, scopes: string[]}[]} policies @returns {string[]} the scopes that they grant */
 export const scopesOf = (policies) => [...new Set(policies.filter((one) => one.state === "ACTIVE").flatMap((one) => one.scopes))].sort();
 
 /** @param {string} wildcard @param {string} scope whether the wildcard is another scope and covers this one */
