@@ -56,7 +56,10 @@ def test_revocation_event_of_a_derived_token_names_the_cause(harness: StoreHarne
     before = len(location.events())
     harness.revoke(top)
     told = {event.target: event.detail for event in location.events()[before:] if event.action == "token.revoked"}
-    assert told == {top.id: {"actorUrn": ANN}, child.id: {"actorUrn": ANN, "with": top.id}}
+    assert told == {
+        top.id: {"name": top.name, "actorUrn": ANN},
+        child.id: {"name": child.name, "actorUrn": ANN, "with": top.id},
+    }
 
 
 def test_minted_tokens_are_revoked_only_by_a_cascade(harness: StoreHarness) -> None:
