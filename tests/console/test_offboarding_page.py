@@ -69,6 +69,7 @@ def test_person_is_offboarded_by_keyboard_with_a_receipt(console: Console, windo
     press(page, page.get_by_role("button", name="Revoke 11 tokens…"))
     sure = page.get_by_role("dialog", name="Revoke 11 tokens?")
     expect(sure.get_by_role("button", name="Revoke 11 tokens")).to_be_disabled()
+    assert violations(page) == []
     tab_to(page, sure.get_by_label("Type 11 to confirm"))
     page.keyboard.type("11")
     page.keyboard.press("Enter")

@@ -120,7 +120,7 @@ def test_newcomer_sees_where_a_first_token_comes_from(console: Console, window: 
     made = watchword(*shlex.split(command)[1:])
     assert made.returncode == 0, made.stderr
     enter_token(page, made.stdout.strip())
-    expect(page.get_by_role("heading", name="My tokens")).to_be_visible()
+    expect(page.get_by_role("heading", name="Overview", exact=True)).to_be_visible()
 
 
 class TestLocalMode:
