@@ -60,8 +60,8 @@ export async function page(first) {
     const numbers = /** @type {Numbers} */ ((await graphql(OVERVIEW, { all }, { signal: mine })).overview);
     found = numbers;
     render(place("numbers"), isEmpty(numbers, me) ? firstSteps(me) : tiles(numbers, list));
-    render(place("charts"), charts(numbers, list, all));
-    needs = showNeeds();
+    // The charts come after what is above them, so that nothing moves.
+    needs = showNeeds().then(() => render(place("charts"), charts(numbers, list, all)));
   });
 
   const showNeeds = () => loadList(place("needs"), signal, async (mine) => {
