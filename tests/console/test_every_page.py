@@ -17,7 +17,7 @@ from tests.support.console import Console
 from tests.support.furniture import VIEWS, furnish
 from tests.support.pages import ROOT
 
-MOST_BYTES = 100_000
+MOST_BYTES = 120_000
 NARROW = 360
 WIDTHS = (NARROW, 768, 1280, 1920)
 THEMES: tuple[Theme, ...] = ("light", "dark")

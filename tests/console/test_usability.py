@@ -112,7 +112,7 @@ def test_account_manager_sees_and_revokes_account_tokens(console: Console, windo
     page.get_by_role("button", name="Revoke key of nightly…").click()
     page.locator("dialog").get_by_role("button", name="Revoke key of nightly").click()
     expect(page.get_by_text("Revoked key of nightly at")).to_be_visible()
-    expect(page.locator(".panel").get_by_text("0 tokens not revoked")).to_be_visible()
+    expect(page.locator(".panel").get_by_text("0 live tokens")).to_be_visible()
 
 
 def test_list_is_reloaded_when_a_token_expires(console: Console, window: Windows) -> None:

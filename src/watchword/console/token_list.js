@@ -10,8 +10,6 @@ import { empty, errorLine, loadList, loading, menu, notice, pageOf, pager, say, 
 import { goQuery, setHooks, withQuery, withSameQuery } from "./router.js";
 import { ROW, endOf, mayRevoke, mayRotate, scopesInShort, statusOf } from "./token_display.js";
 import { CONTROLS, chipsOf, filtersOf, isNarrowed, listsDead, sortOf } from "./token_filters.js";
-import { showToken } from "./token_panel.js";
-import { revoke, rotate } from "./token_actions.js";
 import { receipts } from "./receipts.js";
 import { viewsMenu } from "./saved_views.js";
 import { sparkline } from "./charts.js";
@@ -191,10 +189,15 @@ export async function tokenList(first, { title, path, base, everyone, nothing })
     class: "plain",
     items: () => html`<li><a href="${pathOf(token.id)}">Open</a></li>
       <li><button type="button" class="plain" @click=${() => copyId(token)}>Copy id</button></li>
-      ${mayRotate(token, me) ? html`<li><button type="button" class="plain" @click=${() => rotate(context, token)}>Rotate…</button></li>` : null}
+      ${mayRotate(token, me) ? html`<li><button type="button" class="plain" @click=${() => act((actions) => actions.rotate(context, token))}>Rotate…</button></li>` : null}
       ${token.status === "ACTIVE" && mayRevoke(token, me) ? html`<li><button type="button" class="plain"
-        @click=${() => revoke(context, token, { close: closed(), changed })}>Revoke…</button></li>` : null}
+        @click=${() => act((actions) => actions.revoke(context, token, { close: closed(), changed }))}>Revoke…</button></li>` : null}
       ${me.privileges.viewAuditLog ? html`<li><a href="/console/activity?target=${encodeURIComponent(token.id)}">Activity</a></li>` : null}`,
+  });
+
+  /** @param {(actions: typeof import("./token_actions.js")) => unknown} work */
+  const act = (work) => showingErrors(place(".problem"), async () => {
+    await work(await import("./token_actions.js").catch(unreachable));
   });
 
   /** @param {Token} token */
@@ -320,11 +323,16 @@ export async function tokenList(first, { title, path, base, everyone, nothing })
     await Promise.all([showList(), showNumbers()]);
   }
 
-  async function showPanel() {
-    const [part] = context.params;
-    if (part) await showToken(context, pathToId(part), closed(), changed, pathOf);
-    else root.querySelector(":scope > .panel")?.remove();
-  }
+  const showPanel = () => showingErrors(place(".problem"), async () => {
+    const now = context;
+    const [part] = now.params;
+    if (!part) {
+      root.querySelector(":scope > .panel")?.remove();
+      return;
+    }
+    const { showToken } = await import("./token_panel.js").catch(unreachable);
+    if (!now.signal.aborted) await showToken(now, pathToId(part), closed(), changed, pathOf);
+  });
 
   /** @param {Context} next */
   async function again(next) {

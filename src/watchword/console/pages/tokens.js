@@ -5,7 +5,6 @@
 import { html } from "../html.js";
 import { inTerminal, pathToId } from "../format.js";
 import { empty } from "../components.js";
-import { showToken } from "../token_panel.js";
 import { tokenList } from "../token_list.js";
 import { showWhyNot } from "./missing_privilege.js";
 
@@ -16,7 +15,9 @@ export async function page(context) {
     context.title("My tokens");
     await showWhyNot(context);
     // Without personal tokens the caller may still see tokens of service accounts.
-    if (params[0]) await showToken(context, pathToId(params[0]), "/console/tokens", async () => {});
+    if (!params[0]) return;
+    const { showToken } = await import("../token_panel.js");
+    await showToken(context, pathToId(params[0]), "/console/tokens", async () => {});
     return;
   }
   await tokenList(context, {
