@@ -78,8 +78,8 @@ def _reload(page: Page, wire: CDPSession) -> float:
 
 
 def _stops(page: Page) -> int | None:
-    """None for a page without a next one."""
-    if not page.locator("#next-page, .pager a[rel=next]").count():
+    """None for a page without a next one, or with a panel, in which the focus stays."""
+    if page.locator(".panel").count() or not page.locator("#next-page, .pager a[rel=next]").count():
         return None
     for stops in range(1, MOST_STOPS_TRIED):
         page.keyboard.press("Tab")

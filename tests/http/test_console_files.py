@@ -86,8 +86,12 @@ def test_content_policy_allows_only_own_resources(server: Server, target: str) -
     assert policy == POLICY
     assert headers["x-content-type-options"] == "nosniff"
     assert headers["referrer-policy"] == "no-referrer"
-    assert headers["cross-origin-opener-policy"] == "same-origin"
     assert headers["cross-origin-resource-policy"] == "same-origin"
+
+
+def test_page_denies_every_power_of_the_browser(server: Server) -> None:
+    headers = server.http.get("/").headers
+    assert headers["cross-origin-opener-policy"] == "same-origin"
     assert {power.strip().partition("=")[2] for power in headers["permissions-policy"].split(",")} == {"()"}
 
 

@@ -51,8 +51,12 @@ HEADERS: list[Header] = [
     ("permissions-policy", ", ".join(f"{feature}=()" for feature in _DENIED_FEATURES)),
     ("vary", "accept-encoding"),
 ]
-_REVALIDATE: Header = ("cache-control", "no-cache")
-_IMMUTABLE: Header = ("cache-control", "public, max-age=31536000, immutable")
+_PAGE_HEADERS = [*HEADERS, ("cache-control", "no-cache")]
+# Of a file that is no page, a browser ignores the others, and there are many files.
+_ASSET_HEADERS = [
+    *(header for header in HEADERS if header[0] not in {"permissions-policy", "cross-origin-opener-policy"}),
+    ("cache-control", "public, max-age=31536000, immutable"),
+]
 
 
 @cache
@@ -83,22 +87,22 @@ def _imported(name: str, known: dict[str, None]) -> dict[str, None]:
 def _index() -> tuple[Response, Response]:
     preloads = "".join(f'  <link rel="modulepreload" href="{ASSETS}{name}">\n' for name in _imported(_START, {}))
     text = _files()[INDEX].decode().replace("</head>", preloads + "</head>").replace(ASSETS, assets())
-    return _responses(text.encode(), ".html", _REVALIDATE)
+    return _responses(text.encode(), ".html", _PAGE_HEADERS)
 
 
 @cache
 def _asset(name: str) -> tuple[Response, Response]:
-    return _responses(_files()[name], Path(name).suffix, _IMMUTABLE)
+    return _responses(_files()[name], Path(name).suffix, _ASSET_HEADERS)
 
 
-def _responses(body: bytes, suffix: str, caching: Header) -> tuple[Response, Response]:
+def _responses(body: bytes, suffix: str, more: list[Header]) -> tuple[Response, Response]:
     """The content as it is, and compressed if that helps."""
     kind, tag = _CONTENT_TYPES[suffix], sha256(body).hexdigest()[:32]
-    plain = Response(200, [("content-type", kind), ("etag", f'"{tag}"'), *HEADERS, caching], body)
+    plain = Response(200, [("content-type", kind), ("etag", f'"{tag}"'), *more], body)
     compressed = gzip.compress(body, mtime=0)
     if len(body) < MIN_GZIP or len(compressed) >= len(body):
         return plain, plain
-    headers = [("content-type", kind), ("etag", f'"{tag}-gzip"'), *HEADERS, caching, ("content-encoding", "gzip")]
+    headers = [("content-type", kind), ("etag", f'"{tag}-gzip"'), *more, ("content-encoding", "gzip")]
     return plain, Response(200, headers, compressed)
 
 
