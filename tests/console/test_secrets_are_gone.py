@@ -33,6 +33,7 @@ def test_no_secret_is_left_after_its_page(console: Console, window: Windows) -> 
 
     page.goto("/console/tokens/new")
     page.get_by_label("Name", exact=True).fill("fleeting")
+    page.get_by_label("None").check()
     page.get_by_role("button", name="Create token").click()
     created = page.locator("#secret").inner_text()
     assert created in page.evaluate(EVERYTHING)

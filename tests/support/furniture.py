@@ -2,14 +2,18 @@
 
 import random
 from collections.abc import Callable
+from contextlib import closing
 from typing import Any
 from urllib.parse import quote
+
+import apsw
 
 from tests.support.console import Console, now
 from tests.support.devices import start
 from tests.support.series import DAY, lines
 from tests.support.server import GENERATE, MANAGE_ALL
 from tests.support.waiting import until
+from watchword.domain.uses import KEPT_DAYS, DayCounter
 
 View = Callable[[Console], str]
 
@@ -37,6 +41,7 @@ VIEWS: dict[str, View] = {
     "all tokens": lambda _: "/console/all-tokens",
     "accounts": lambda _: "/console/accounts",
     "policies": lambda _: "/console/policies",
+    "who may": lambda _: f"/console/policies?may={MANAGE_ALL}",
     "actors": lambda _: "/console/actors",
     "offboarding": lambda _: "/console/actors/urn:li:corpuser:alice/offboard?step=tokens",
     "operations": lambda _: "/console/operations",
@@ -76,6 +81,7 @@ def furnish(console: Console) -> None:
     _people(console)
     _indices(console)
     _services(console)
+    _past(console)
 
 
 def _tokens(console: Console) -> None:
@@ -99,9 +105,11 @@ def _people(console: Console) -> None:
     console.ask("mutation ($input: GroupMembersInput!) { addGroupMembers(input: $input) }", {"input": members})
     console.allow(people[0], GENERATE, name="Engineers make tokens")
     console.allow(people[1], MANAGE_ALL, name="Security ends tokens")
-    for person in people:
-        for number in range(3):
-            console.token(person, name=f"{person.rpartition(':')[2]}-{number}")
+    named = "mutation ($input: SetActorInput!) { setActor(input: $input) }"
+    for person, name in zip(people, ("Alice Adams", "Bob Brown", "Carol Clark", "Dan Davis"), strict=True):
+        console.ask(named, {"input": {"urn": person, "displayName": name}})
+        for kind in ("laptop", "notebook", "report"):
+            console.token(person, name=f"{kind} of {name.split()[0]}")
     console.server.ask(
         "mutation ($urn: String!) { updateUserStatus(urn: $urn, status: SUSPENDED) }",
         {"urn": people[3]},
@@ -137,3 +145,31 @@ def _services(console: Console) -> None:
     # No such event happens, so nothing is sent there.
     hook = {"id": "chat", "name": "Chat", "url": "https://8.8.8.8/hooks/tokens", "actions": ["webhook.stopped"]}
     console.ask("mutation ($input: CreateWebhookInput!) { createWebhook(input: $input) { secret } }", {"input": hook})
+
+
+def _past(console: Console) -> None:
+    """A month of uses and denials, written into the store: the service counts only what happens now."""
+    chance = random.Random(9)
+    today = now() // DAY
+    with closing(apsw.Connection(str(console.server.data_dir / "watchword.db"))) as store, store:
+        store.set_busy_timeout(10_000)
+        sums = dict.fromkeys(range(today - KEPT_DAYS + 1, today + 1), 0)
+        for token, name in store.execute("SELECT id, name FROM tokens WHERE revoked_at IS NULL").fetchall():
+            rate = chance.choice((0, 3, 20, 90)) if name != "ci-deploy" else 60
+            uses = {day: int(rate * chance.random() * (1 if day % 7 not in (2, 3) else 0.2)) for day in sums}
+            for day, count in uses.items():
+                sums[day] += count
+            counted = [(token, day, count) for day, count in uses.items() if count]
+            store.executemany("INSERT OR REPLACE INTO token_uses (token_id, day, uses) VALUES (?, ?, ?)", counted)
+            if counted:
+                at = min(now() - chance.randrange(1, 50) * 3_600_000, (counted[-1][1] + 1) * DAY)
+                store.execute(
+                    "UPDATE tokens SET created_at = created_at - ?, use_count = ?, last_used_at = ?, last_network = ? "
+                    "WHERE id = ?",
+                    (40 * DAY, sum(uses.values()), at, f"10.20.{chance.randrange(9)}.0/24", token),
+                )
+        for kind, most in ((DayCounter.DENIALS, 12), (DayCounter.FAILED_AUTHENTICATIONS, 5)):
+            rejected = [(kind.value, day, chance.randrange(most)) for day in sums]
+            store.executemany("INSERT OR REPLACE INTO day_counts (kind, day, number) VALUES (?, ?, ?)", rejected)
+        totals = [(DayCounter.USES.value, day, count) for day, count in sums.items()]
+        store.executemany("INSERT OR REPLACE INTO day_counts (kind, day, number) VALUES (?, ?, ?)", totals)
