@@ -77,21 +77,19 @@ def test_every_file_is_served_with_its_content_type(server: Server, path: Path) 
     assert (answer.status_code, answer.headers["content-type"]) == (200, KINDS[path.suffix])
     assert answer.content == path.read_bytes()
     assert answer.headers["cache-control"] == "public, max-age=31536000, immutable"
+    assert answer.headers["cross-origin-resource-policy"] == "same-origin"
+    assert answer.headers["x-content-type-options"] == "nosniff"
 
 
 @pytest.mark.parametrize("target", ["/", "asset"])
 def test_content_policy_allows_only_own_resources(server: Server, target: str) -> None:
-    headers = server.http.get(target if target == "/" else server.asset("main.js")).headers
+    headers = server.http.get(target if target == "/" else server.asset("mark.svg")).headers
     policy = dict(part.strip().split(" ", 1) for part in headers["content-security-policy"].split(";"))
     assert policy == POLICY
     assert headers["x-content-type-options"] == "nosniff"
     assert headers["referrer-policy"] == "no-referrer"
-    assert headers["cross-origin-resource-policy"] == "same-origin"
-
-
-def test_page_denies_every_power_of_the_browser(server: Server) -> None:
-    headers = server.http.get("/").headers
     assert headers["cross-origin-opener-policy"] == "same-origin"
+    assert headers["cross-origin-resource-policy"] == "same-origin"
     assert {power.strip().partition("=")[2] for power in headers["permissions-policy"].split(",")} == {"()"}
 
 

@@ -52,11 +52,10 @@ HEADERS: list[Header] = [
     ("vary", "accept-encoding"),
 ]
 _PAGE_HEADERS = [*HEADERS, ("cache-control", "no-cache")]
-# Of a file that is no page, a browser ignores the others, and there are many files.
-_ASSET_HEADERS = [
-    *(header for header in HEADERS if header[0] not in {"permissions-policy", "cross-origin-opener-policy"}),
-    ("cache-control", "public, max-age=31536000, immutable"),
-]
+_IMMUTABLE: Header = ("cache-control", "public, max-age=31536000, immutable")
+# Of scripts and styles a browser ignores the others, and there are many. A picture can be opened as a page.
+_PART_HEADERS = [header for header in HEADERS if header[0] in {"cross-origin-resource-policy", "vary"}]
+_PARTS = {".js", ".css"}
 
 
 @cache
@@ -92,7 +91,8 @@ def _index() -> tuple[Response, Response]:
 
 @cache
 def _asset(name: str) -> tuple[Response, Response]:
-    return _responses(_files()[name], Path(name).suffix, _ASSET_HEADERS)
+    suffix = Path(name).suffix
+    return _responses(_files()[name], suffix, [*(_PART_HEADERS if suffix in _PARTS else HEADERS), _IMMUTABLE])
 
 
 def _responses(body: bytes, suffix: str, more: list[Header]) -> tuple[Response, Response]:

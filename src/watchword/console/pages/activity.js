@@ -105,6 +105,7 @@ export async function page(context) {
 
   function showFilters() {
     const chosen = at.query.get("action") ?? "";
+    const exactly = ["since", "until"].some((name) => at.query.get(name)) || root.querySelector("#times[open]") !== null;
     /** @param {string} name @param {string} label */
     const person = (name, label) => html`<label>${label} ${actorInput(me, { id: `filter-${name}`, value: actorName(userUrn(at.query.get(name) ?? "")),
       placeholder: "Anyone", change: (urn) => narrow({ [name]: urn }) })}</label>`;
@@ -114,8 +115,9 @@ export async function page(context) {
       ${person("actor", "By")}${person("about", "About")}
       <label>Target <input id="filter-target" placeholder="Id or urn" autocomplete="off" spellcheck="false" maxlength="500"
         .value=${at.query.get("target") ?? ""} @change=${(/** @type {Event} */ e) => narrow({ target: value(e) })}></label>
+      <details class="more" id="times" .open=${exactly}><summary id="exact-times">Exact times</summary><div class="filters">
       ${["since", "until"].map((name) => html`<label>${name === "since" ? "From" : "Before"} <input id="filter-${name}" type="datetime-local" step="1"
-        .value=${local(at.query.get(name))} @change=${(/** @type {Event} */ e) => narrow({ range: null, [name]: value(e) ? new Date(value(e)).getTime() : null })}></label>`)}
+        .value=${local(at.query.get(name))} @change=${(/** @type {Event} */ e) => narrow({ range: null, [name]: value(e) ? new Date(value(e)).getTime() : null })}></label>`)}</div></details>
       ${isNarrowed() ? html`<a class="button" href="/console/activity">Clear filters</a>` : null}`);
   }
 
