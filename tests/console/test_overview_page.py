@@ -100,6 +100,7 @@ def test_commands_of_the_first_steps_work(browser: Browser, make_server: Callabl
     page.get_by_label("Act as").fill("admin")
     page.get_by_role("button", name="Act as this actor").click()
     expect(page.get_by_role("heading", name="Start in three steps")).to_be_visible()
+    expect(page.locator(".start")).to_contain_text(str(server.folder))
     create, verify, revoke = page.locator(".start pre").all_text_contents()
     path = sys.executable.rpartition("/")[0]
     lines = [f"export HOME='{tmp_path}' PATH='{path}':$PATH", create, verify, revoke, verify]

@@ -7,6 +7,7 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from tests.console.conftest import Windows
+from tests.console.test_every_page import violations
 from tests.console.test_my_tokens import derive
 from tests.support.browser import settled
 from tests.support.console import Console, Person
@@ -43,6 +44,7 @@ def test_leaked_token_is_found_and_revoked_by_keyboard(console: Console, window:
         re.compile(rf"leaked.*live.*{owner.name}.*1 live token derived from it", re.DOTALL)
     )
     assert secret[10:] not in page.evaluate(KEPT)
+    assert violations(page) == []
     page.keyboard.press("ArrowDown")
     expect(palette(page).get_by_role("option", name="Revoke leaked…")).to_have_attribute("aria-selected", "true")
     page.keyboard.press("Enter")
@@ -117,6 +119,8 @@ def test_palette_finds_tokens_people_pages_and_actions(console: Console, window:
 
     search(name.upper())
     expect(palette(page).get_by_role("option", name=re.compile(name))).to_have_count(1)
+    assert violations(page) == []
+    assert page.evaluate("() => document.documentElement.scrollWidth - innerWidth") <= 0
     page.keyboard.press("Escape")
     expect(palette(page)).to_have_count(0)
     search(token_id)

@@ -92,13 +92,15 @@ const isEmpty = (found, me) => found.live <= (me.tokenId ? 1 : 0) && !found.susp
 
 /** @param {import("../shell.js").Me} me */
 function firstSteps(me) {
+  const signIn = me.localMode ? "" : `watchword login --url ${location.origin}\n`;
   const create = inTerminal("watchword token create --name first", me);
   const revoke = inTerminal("watchword token revoke -", me);
   return html`<section class="card start" aria-labelledby="start-title"><h2 id="start-title">Start in three steps</h2><ol class="steps">
-    <li><p><strong>Create a token.</strong> <a href="/console/tokens/new">Here</a>, or in a terminal:</p>${codeBox(`TOKEN=$(${create})`)}</li>
+    <li><p><strong>Create a token.</strong> <a href="/console/tokens/new">Here</a>, or in a terminal:</p>${codeBox(`${signIn}TOKEN=$(${create})`)}</li>
     <li><p><strong>Verify it</strong>, as a gateway does for each request. The answer is 204, with the actor in a header:</p>
       ${codeBox(`printf 'Authorization: Bearer %s' "$TOKEN" | curl -sS -i -H @- '${location.origin}/auth'`)}</li>
-    <li><p><strong>Revoke it.</strong> The next request with it gets 401:</p>${codeBox(`printf '%s' "$TOKEN" | ${revoke}`)}</li></ol></section>`;
+    <li><p><strong>Revoke it.</strong> The next request with it gets 401:</p>${codeBox(`printf '%s' "$TOKEN" | ${revoke}`)}</li></ol>
+    ${me.dataDir ? html`<p class="quiet small">The server keeps its data in <code>${me.dataDir}</code>.</p>` : null}</section>`;
 }
 
 /** @param {Numbers} found @param {string} list */
