@@ -76,11 +76,13 @@ TRUNCATE = """mutation ($input: TruncateTimeseriesAspectInput!) {
   truncateTimeseriesAspect(input: $input) { operation { id state } } }"""
 
 
-def furnish(console: Console) -> None:
+def furnish(console: Console, *, jobs: int = 0) -> None:
+    """`jobs`: so many more tokens of people, which expire within twelve weeks."""
     _tokens(console)
     _people(console)
     _indices(console)
     _services(console)
+    _jobs(console, jobs)
     _past(console)
 
 
@@ -145,6 +147,17 @@ def _services(console: Console) -> None:
     # No such event happens, so nothing is sent there.
     hook = {"id": "chat", "name": "Chat", "url": "https://8.8.8.8/hooks/tokens", "actions": ["webhook.stopped"]}
     console.ask("mutation ($input: CreateWebhookInput!) { createWebhook(input: $input) { secret } }", {"input": hook})
+
+
+def _jobs(console: Console, number: int) -> None:
+    chance = random.Random(8)
+    for each in range(number):
+        urn = f"urn:li:corpuser:{chance.choice(('alice', 'bob', 'carol'))}"
+        days = round(chance.triangular(1, 84, 12))
+        console.token(urn, name=f"job-{each:02}", duration=None, durationIso=f"P{days}D")
+    with closing(apsw.Connection(str(console.server.data_dir / "watchword.db"))) as store:
+        store.set_busy_timeout(10_000)
+        store.execute("UPDATE tokens SET owner_urn = actor_urn WHERE name LIKE 'job-%'")
 
 
 def _past(console: Console) -> None:

@@ -90,7 +90,7 @@ const SENTENCES = {
   "setting.changed": (e) => ["The setting ", thing(e), ` changed from ${e.detail.before} to ${e.detail.after}`],
   "access.denied": (e) => [by(e), " was denied ", thing(e), e.detail.privilege ? `: lacks ${privilegeName(e.detail.privilege)}`
     : e.detail.scope ? `: lacks the scope ${e.detail.scope}` : null],
-  "authentication.failed": (e) => ["A credential", nameOf(e.actorUrn).startsWith("__") ? null : [{ text: " of " }, by(e)], " was rejected at ", thing(e),
+  "authentication.failed": (e) => ["A credential", isReserved(e.actorUrn) ? null : [{ text: " of " }, by(e)], " was rejected at ", thing(e),
     `: ${String(e.detail.reason ?? "").replaceAll("_", " ")}`],
   "datahub.imported": (e) => [by(e), " imported from DataHub"],
   "store.primary_changed": () => ["Another database server became the primary"],
@@ -125,12 +125,14 @@ function mayOpen(href, { privileges }) {
   return !href.startsWith("/console/operations/") || privileges.truncateTimeseries;
 }
 
+/** @param {string} urn of the service itself, or of an unknown caller */
+const isReserved = (urn) => nameOf(urn).startsWith("__");
+
 /** Who acted, at the start of the sentence. @param {AuditEvent} event @returns {Part} */
 function by(event) {
-  const name = nameOf(event.actorUrn);
-  if (name === "__system") return { text: "The service", title: event.actorUrn };
-  if (name === "__unknown") return { text: "An unknown caller", title: event.actorUrn };
-  return actor(event, event.actorUrn, event.actorName);
+  const shown = actor(event, event.actorUrn, event.actorName);
+  if (!isReserved(event.actorUrn)) return shown;
+  return { text: shown.text.slice(0, 1).toUpperCase() + shown.text.slice(1), title: shown.title };
 }
 
 /** @param {AuditEvent} event @param {string} urn @param {string | null} [name] @returns {Part} */

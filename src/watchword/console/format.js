@@ -109,6 +109,8 @@ export const ACCOUNT = /^urn:li:corpuser:service_[a-z0-9-]{1,60}$/;
 export function actorName(urn, displayName) {
   if (displayName) return displayName;
   const name = urn.startsWith(USER) ? urn.slice(USER.length) : "";
+  if (name === "__system") return "the service";
+  if (name === "__unknown") return "an unknown caller";
   return name && !name.includes(":") ? name : urn;
 }
 

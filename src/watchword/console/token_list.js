@@ -173,7 +173,7 @@ export async function tokenList(first, { title, path, base, everyone, nothing })
     @change=${(/** @type {Event} */ event) => choose(token, event)}><span>${token.parentId
     ? html`<span class="quiet" title="Derived from another token">↳ <span class="unseen">derived: </span></span>` : null}<a
     id="${token.id}" href="${pathOf(token.id)}">${token.name}</a>${token.id === me.tokenId ? html` <span class="quiet small">this session</span>` : null}
-    <span class="small block">${scopesInShort(token.scopes)}</span></span></span>`;
+    <span class="quiet small block">${scopesInShort(token.scopes)}</span></span></span>`;
 
   /** @param {Token} token */
   const actorCell = (token) => html`<a href="${withQuery({ actor: token.actorUrn })}">${actor(token.actorUrn, token.actorName)}</a>${

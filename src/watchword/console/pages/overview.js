@@ -2,7 +2,7 @@
 
 import { html, render, svg } from "../html.js";
 import { graphql } from "../api.js";
-import { DAY, actor, counted, inTerminal, nameOf, number, time } from "../format.js";
+import { DAY, actor, counted, inTerminal, number, time } from "../format.js";
 import { codeBox, loadList, loading } from "../components.js";
 import { go, setHooks } from "../router.js";
 import { barChart, dayName, fullDay, startOf } from "../charts.js";
@@ -127,10 +127,8 @@ const card = (title, content) => html`<section class="card"><h2>${title}</h2>${c
 /** @param {Numbers["owners"]} rows */
 function owners(rows) {
   const most = Math.max(1, ...rows.map((one) => one.count));
-  const named = (/** @type {Numbers["owners"][number]} */ one) => (nameOf(one.actorUrn) === "__system" ? html`<span title="${one.actorUrn}">the service</span>`
-    : actor(one.actorUrn, one.actorName));
   return html`<table class="owners"><caption class="unseen">Live tokens by owner</caption><tbody>${rows.map((one) => html`<tr><th scope="row"><a
-    href="/console/all-tokens?status=live&amp;owner=${encodeURIComponent(one.actorUrn)}">${named(one)}</a></th>
+    href="/console/all-tokens?status=live&amp;owner=${encodeURIComponent(one.actorUrn)}">${actor(one.actorUrn, one.actorName)}</a></th>
     <td class="owner-bar"><svg class="bar" viewBox="0 0 100 10" preserveAspectRatio="none" aria-hidden="true">${svg`<rect class="ground"
       width="100" height="10"></rect><rect class="stay" width="${(one.count / most) * 100}" height="10"></rect>`}</svg></td><td class="number">${number(one.count)}</td></tr>`)}</tbody></table>`;
 }
