@@ -39,8 +39,12 @@ export const UNREACHABLE = "The server could not be reached. Check the connectio
 /** @type {((error: ApiError) => void)[]} */
 const listeners = [];
 
-/** @param {(error: ApiError) => void} listener called when the session has ended */
+/** @param {(error: ApiError) => void} listener called when the session has ended, unless the user ended it here */
 export const onSignedOut = (listener) => listeners.push(listener);
+
+let signingOut = false;
+/** @param {ApiError} error */
+const ended = (error) => signingOut || listeners.forEach((listener) => listener(error));
 
 /**
  * @param {string} query
@@ -56,7 +60,7 @@ export async function graphql(query, variables = {}, { signal, key } = {}) {
   const error = first
     ? failure(answer, first.message, first.extensions)
     : failure(answer, body?.error?.message, body?.error);
-  if (error.status === 401) listeners.forEach((listener) => listener(error));
+  if (error.status === 401) ended(error);
   throw error;
 }
 
@@ -84,9 +88,15 @@ export const session = {
   },
   /** @returns {Promise<string | null>} where one can sign out at the identity provider too */
   async signOut() {
-    const ended = await plain("DELETE");
-    tell();
-    return ended?.providerSignOutUrl ?? null;
+    signingOut = true;
+    try {
+      const answer = await plain("DELETE");
+      tell();
+      return answer?.providerSignOutUrl ?? null;
+    } catch (error) {
+      signingOut = false;
+      throw error;
+    }
   },
 };
 
@@ -100,7 +110,7 @@ export async function device(content, signal) {
   const { answer, body } = await ask("POST", "/device", content, signal);
   if (answer.ok) return body;
   const error = failure(answer, body?.error?.message, body?.error);
-  if (error.status === 401) listeners.forEach((listener) => listener(error));
+  if (error.status === 401) ended(error);
   throw error;
 }
 
