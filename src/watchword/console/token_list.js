@@ -59,12 +59,11 @@ export async function tokenList(first, { title, path, base, everyone, nothing })
       <form role="search" @submit=${search}><input id="search" type="search" aria-label="Search tokens"
         placeholder="Name, person, id, or a token" autocomplete="off" spellcheck="false" @search=${search}></form>
       <a class="button primary" data-key="new" href="/console/tokens/new">New token</a></div>
-    <ul class="numbers" aria-label="Summary"></ul>
+    <div class="list-head"><ul class="numbers" aria-label="Summary"></ul><span class="row list-actions">${viewsMenu({ path, urn: me.urn }, () => context.query)}<button type="button" id="csv" @click=${download}
+        >Download CSV</button>${everyone ? html`<a class="button" href="/console/import">Import from DataHub</a>` : null}</span></div>
     <div id="receipts"></div><div class="done"></div>
     <div class="filters">${usual.map(control)}
-      <details class="more"><summary>More filters</summary><div class="filters">${more.map(control)}</div></details>
-      <span class="row list-actions">${viewsMenu({ path, urn: me.urn }, () => context.query)}<button type="button" id="csv" @click=${download}
-        >Download CSV</button>${everyone ? html`<a class="button" href="/console/import">Import from DataHub</a>` : null}</span></div>
+      <details class="more"><summary>More filters</summary><div class="filters">${more.map(control)}</div></details></div>
     <div class="chips"></div><div class="problem"></div>
     <div id="bulk"></div><div id="plan"></div><div class="list">${loading()}</div>`);
   const place = (/** @type {string} */ which) => /** @type {HTMLElement} */ (root.querySelector(which));
@@ -161,7 +160,7 @@ export async function tokenList(first, { title, path, base, everyone, nothing })
       ...(everyone ? [{ label: "Acts as", sort: "actorUrn", cell: actorCell }] : []),
       { label: "Expires", sort: "expiresAt", class: "end", cell: endOf },
       { label: "Last used", sort: "lastUsedAt", first: /** @type {const} */ ("DESCENDING"), class: "nowrap", cell: (token) => time(token.lastUsedAt) },
-      { label: "Uses", sort: "useCount", first: /** @type {const} */ ("DESCENDING"), class: "number", cell: usesCell },
+      { label: "Uses", sort: "useCount", first: /** @type {const} */ ("DESCENDING"), class: "number use-count", cell: usesCell },
       { label: "Status", cell: statusOf },
       { label: "", class: "row-menu", cell: rowMenu },
     ],
@@ -170,10 +169,9 @@ export async function tokenList(first, { title, path, base, everyone, nothing })
   /** @param {Token} token */
   const nameCell = (token) => html`<span class="pick"><input type="checkbox" id="pick-${token.id}" aria-label="Select ${token.name}"
     ?disabled=${token.status !== "ACTIVE" || !mayRevoke(token, me)} .checked=${chosen.has(token.id)}
-    @change=${(/** @type {Event} */ event) => choose(token, event)}><span>${token.parentId
-    ? html`<span class="quiet" title="Derived from another token">↳ <span class="unseen">derived: </span></span>` : null}<a
-    id="${token.id}" href="${pathOf(token.id)}">${token.name}</a>${token.id === me.tokenId ? html` <span class="quiet small">this session</span>` : null}
-    <span class="quiet small block">${scopesInShort(token.scopes)}</span></span></span>`;
+    @change=${(/** @type {Event} */ event) => choose(token, event)}><span><span class="block"><a
+    id="${token.id}" href="${pathOf(token.id)}">${token.name}</a></span><span class="quiet small block">${token.id === me.tokenId ? "this session · " : null}${
+    token.parentId ? "derived · " : null}${scopesInShort(token.scopes)}</span></span></span>`;
 
   /** @param {Token} token */
   const actorCell = (token) => html`<a href="${withQuery({ actor: token.actorUrn })}">${actor(token.actorUrn, token.actorName)}</a>${
