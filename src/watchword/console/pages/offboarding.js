@@ -66,6 +66,8 @@ export async function page(context) {
   let shown = null;
   /** @type {string[]} the groups that were left while this page was open */
   let groupsLeft = [];
+  /** @type {Set<string>} ids of tokens, kept when the list loads again */
+  let selected = new Set();
   /** @type {Map<string, string>} */
   let groupsNamed = new Map();
   const nameOfGroup = (/** @type {string} */ group) => groupsNamed.get(group) ?? groupName(group);
@@ -97,6 +99,8 @@ export async function page(context) {
       ${contents[step](plan, name, uses)}${onward(step)}</section>`);
     const form = place("offboarding").querySelector("form.note");
     if (form instanceof HTMLFormElement) keepNote(form);
+    const picks = place("offboarding").querySelector("form.picks");
+    if (picks instanceof HTMLFormElement) countSelected(picks);
     if (shown !== null && shown !== step) place("step-title").focus();
     shown = step;
   });
@@ -141,7 +145,8 @@ export async function page(context) {
     minted: (plan, name) => (plan.mintedTokenCount ? html`<p>${counted(plan.mintedTokenCount, "token")} that ${name} created for others, the last
           used first. ${name} may have kept a copy of each. Their programs stop working when you revoke them: rotate them, or ask
           their owners, if they are in use.</p>
-        <form @submit=${(/** @type {Event} */ event) => revokeSelected(event, plan.mintedTokens)} @change=${countSelected}>
+        <form class="picks" @submit=${(/** @type {Event} */ event) => revokeSelected(event, plan.mintedTokens)}
+          @change=${(/** @type {Event} */ event) => countSelected(/** @type {HTMLFormElement} */ (event.currentTarget))}>
           ${tokens(plan.mintedTokens, "Tokens created for others", true)}${more(plan.mintedTokens.length, plan.mintedTokenCount)}
           <p class="actions"><label class="choice"><input type="checkbox" id="select-all" @change=${selectAll}><span>Select all shown</span></label>
             <button type="submit" class="danger" id="revoke-minted" disabled>Revoke selected…</button></p></form>`
@@ -232,7 +237,7 @@ export async function page(context) {
     caption, rows,
     columns: [
       { label: "Name", cell: (token) => (selectable ? html`<span class="pick"><input type="checkbox" name="token" value="${token.id}"
-        aria-label="Select ${token.name}"><a href="${tokenPath(token.id)}">${token.name}</a></span>` : html`<a href="${tokenPath(token.id)}">${token.name}</a>`) },
+        id="pick-${token.id}" .checked=${selected.has(token.id)} aria-label="Select ${token.name}"><a href="${tokenPath(token.id)}">${token.name}</a></span>` : html`<a href="${tokenPath(token.id)}">${token.name}</a>`) },
       ...(selectable ? [{ label: "Acts as", cell: (/** @type {Token} */ token) => actorLink(token.actorUrn, me, token.actorName) }] : []),
       { label: "Last used", cell: (token) => html`${time(token.lastUsedAt)}${token.lastNetwork ? ` from ${token.lastNetwork}` : ""}` },
       { label: "Expires", cell: (token) => time(token.expiresAt) },
@@ -251,18 +256,18 @@ export async function page(context) {
     });
   }
 
-  /** @param {Event} event */
-  function countSelected(event) {
-    const count = new FormData(/** @type {HTMLFormElement} */ (event.currentTarget)).getAll("token").length;
+  /** @param {HTMLFormElement} form */
+  function countSelected(form) {
+    selected = new Set(new FormData(form).getAll("token").map(String));
     const button = /** @type {HTMLButtonElement} */ (place("revoke-minted"));
-    button.disabled = !count;
-    button.textContent = count ? `Revoke ${number(count)} selected…` : "Revoke selected…";
+    button.disabled = !selected.size;
+    button.textContent = selected.size ? `Revoke ${number(selected.size)} selected…` : "Revoke selected…";
   }
 
   /** @param {Event} event @param {Token[]} rows */
   async function revokeSelected(event, rows) {
     event.preventDefault();
-    const ids = new FormData(/** @type {HTMLFormElement} */ (event.currentTarget)).getAll("token").map(String);
+    const ids = [...selected];
     if (ids.length) await revoke({ ids }, "selected tokens", rows.filter((token) => ids.includes(token.id)), ids.length);
   }
 
