@@ -9,7 +9,7 @@ from playwright.sync_api import Locator, Page, expect
 from tests.console.conftest import Windows
 from tests.console.test_every_page import violations
 from tests.console.test_my_tokens import derive
-from tests.support.browser import settled
+from tests.support.browser import asks, settled
 from tests.support.console import Console, Person
 from tests.support.server import GENERATE
 
@@ -141,6 +141,26 @@ def test_palette_finds_tokens_people_pages_and_actions(console: Console, window:
     page.keyboard.press("Enter")
     expect(page.get_by_role("heading", name="Policies", level=1)).to_be_visible()
     assert page.url.endswith("/console/policies")
+
+
+def test_palette_shows_what_it_found_when_one_search_fails(console: Console, window: Windows) -> None:
+    owner = console.person("half", GENERATE)
+    opened = window(console.root)
+    page = opened.open("/console/tokens")
+    opened.watch.allow("ERR_FAILED")
+    page.route(
+        "**/api/graphql",
+        lambda route: route.abort() if asks(route.request, "FindTokens") else route.continue_(),
+    )
+    page.keyboard.press("/")
+    expect(palette(page).get_by_role("combobox")).to_be_focused()
+    page.keyboard.insert_text(owner.name)
+    expect(palette(page).get_by_role("option", name=owner.name).first).to_be_visible()
+    expect(palette(page).get_by_role("alert")).to_contain_text("The server could not be reached.")
+    page.unroute("**/api/graphql")
+    palette(page).get_by_role("button", name="Retry").click()
+    expect(palette(page).get_by_role("group", name="Tokens")).to_be_visible()
+    expect(palette(page).get_by_role("alert")).to_have_count(0)
 
 
 def test_palette_offers_only_what_the_caller_may(console: Console, window: Windows) -> None:

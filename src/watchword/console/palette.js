@@ -183,14 +183,17 @@ export function finder(me, { pasted, done, inline = false } = {}) {
 
   /** @param {string} text */
   const search = (text) => load(async (signal) => {
-    const found = idIn(text);
-    const token = found ? await byId(found, signal) : null;
-    const [tokens, others] = token ? [[], []] : await Promise.all([tokensWith(text, me, signal), othersWith(text, me, signal)]);
+    const wanted = idIn(text);
+    const token = wanted ? await byId(wanted, signal) : null;
+    // If one kind cannot be searched, the others are shown.
+    const parts = token ? [] : await Promise.allSettled([tokensWith(text, me, signal), othersWith(text, me, signal)]);
     if (signal.aborted) return;
-    const groups = [...(token ? [actionsOn(token, me)] : []), ...local(text, me, inline), ...(tokens.length ? [{ name: "Tokens",
-      options: tokens.map((one) => tokenOption(one, me)) }] : []), ...others];
+    const found = parts.flatMap((part) => (part.status === "fulfilled" ? part.value : []));
+    const [failed] = parts.flatMap((part) => (part.status === "rejected" ? [part.reason] : []));
+    const groups = [...(token ? [actionsOn(token, me)] : []), ...local(text, me, inline), ...found];
     const none = !groups.some((group) => group.options.length);
-    show(groups, token ? cardOf(token) : none ? html`<p class="quiet">Nothing matches.</p>` : null, active);
+    show(groups, token ? cardOf(token) : failed ? errorLine(failed, () => search(text)) : none ? html`<p class="quiet">Nothing
+      matches.</p>` : null, active);
     if (token) void addTree(token, signal);
   });
 
@@ -268,13 +271,15 @@ async function byId(id, signal) {
   }
 }
 
-/** @param {string} text @param {Me} me @param {AbortSignal} signal @returns {Promise<Token[]>} */
+/** @param {string} text @param {Me} me @param {AbortSignal} signal @returns {Promise<Group[]>} */
 async function tokensWith(text, me, signal) {
   const { privileges: may } = me;
   if (!may.generatePersonalAccessTokens && !may.manageTokens) return [];
   const own = may.manageTokens ? [] : [{ field: "actorUrn", value: me.urn }];
   const filters = [...own, { field: "text", condition: "CONTAIN", value: text }];
-  return (await graphql(TOKENS, { input: { count: 6, filters } }, { signal })).listAccessTokens.tokens;
+  /** @type {Token[]} */
+  const tokens = (await graphql(TOKENS, { input: { count: 6, filters } }, { signal })).listAccessTokens.tokens;
+  return [{ name: "Tokens", options: tokens.map((one) => tokenOption(one, me)) }];
 }
 
 /** @param {string} text @param {Me} me @param {AbortSignal} signal @returns {Promise<Group[]>} */
