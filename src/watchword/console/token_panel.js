@@ -177,8 +177,7 @@ function scopes(scopes, known) {
  */
 async function showLineage(context, token, node, place) {
   try {
-    const { above, known } = await ancestors(context, token);
-    const { children, more } = await descendants(context, token);
+    const [{ above, known }, { children, more }] = await Promise.all([ancestors(context, token), descendants(context, token)]);
     if (!above.length && !children.size && !token.replaces && !token.replacedBy) return;
     const live = [...children.values()].flat().filter((child) => child.status === "ACTIVE").length;
     const here = html`<li><strong aria-current="true">${token.name}</strong> ${statusOf(token)} <span class="quiet small">${origin(token)}</span>

@@ -69,9 +69,10 @@ export async function page(context) {
     await showWhyNot(context);
     return;
   }
-  const found = await graphql(KNOWN, { me: { actorUrn: me.urn } }, { signal });
-  /** @type {Token | null} */
-  const maker = me.tokenId ? await graphql(ONE, { id: me.tokenId }, { signal }).then((answer) => answer.getAccessToken, () => null) : null;
+  const [found, /** @type {Token | null} */ maker] = await Promise.all([
+    graphql(KNOWN, { me: { actorUrn: me.urn } }, { signal }),
+    me.tokenId ? graphql(ONE, { id: me.tokenId }, { signal }).then((answer) => answer.getAccessToken, () => null) : null,
+  ]);
   if (signal.aborted) return;
   /** @type {Privilege[]} */
   const offered = target !== me.urn ? found.listPrivileges

@@ -16,15 +16,16 @@ import { actorPath } from "./actor_names.js";
  * @typedef {import("../token_display.js").Token} Token
  * @typedef {{live: number, expiring7Days: number, unused90Days: number | null, unlimited: number, suspended: number, usesByDay: DayCount[],
  *   expiriesByDay: DayCount[], denialsByDay: DayCount[] | null, failedSignInsByDay: DayCount[] | null,
- *   owners: {actorUrn: string, actorName: string | null, count: number}[]}} Numbers
+ *   owners: {actorUrn: string, actorName: string | null, count: number}[], people: {urn: string, displayName: string | null}[] | null}} Numbers `people`: who is
+ *   suspended, for those who may offboard them
  * @typedef {{text: unknown, action: string, href: string, risky?: boolean}} Need something to mend, and the link to it
  */
 
-const OVERVIEW = `query Overview($all: Boolean) { overview(input: {all: $all}) { live expiring7Days unused90Days unlimited suspended
+const OVERVIEW = `query Overview($all: Boolean, $people: Boolean!) { overview(input: {all: $all}) { live expiring7Days unused90Days unlimited suspended
   usesByDay { day count } expiriesByDay { day count } denialsByDay { day count } failedSignInsByDay { day count }
-  owners { actorUrn actorName count } } }`;
+  owners { actorUrn actorName count } }
+  listActors(input: {onlySuspended: true, count: 100}) @include(if: $people) { actors { urn displayName } } }`;
 const TOKENS = `query NeedingTokens($input: ListAccessTokensInput) { listAccessTokens(input: $input) { total tokens { ${ROW} } } }`;
-const SUSPENDED = `{ listActors(input: {onlySuspended: true, count: 100}) { actors { urn displayName } } }`;
 const WEBHOOKS = `{ listWebhooks(input: {count: 100}) { webhooks { id name state failingSince } } }`;
 const RUNS = `{ retentionRuns(input: {count: 100}) { runs { number series state plan { rowsToDelete } } } }`;
 /** How many tokens of a kind are named. */
@@ -57,7 +58,8 @@ export async function page(first) {
       render(place("numbers"), html`<p>No policy lets you have tokens. <a href="/console/tokens">What to ask for</a></p>`);
       return;
     }
-    const numbers = /** @type {Numbers} */ ((await graphql(OVERVIEW, { all }, { signal: mine })).overview);
+    const answer = await graphql(OVERVIEW, { all, people: may.managePolicies && may.manageTokens }, { signal: mine });
+    const numbers = /** @type {Numbers} */ ({ ...answer.overview, people: answer.listActors?.actors ?? null });
     found = numbers;
     render(place("numbers"), isEmpty(numbers, me) ? firstSteps(me) : tiles(numbers, list));
     // The charts come after what is above them, so that nothing moves.
@@ -66,7 +68,7 @@ export async function page(first) {
 
   const showNeeds = () => loadList(place("needs"), signal, async (mine) => {
     const rows = (await Promise.all([
-      ...(found ? [expiring(found, me, all, mine), unused(found, me, all, list, mine), suspended(found, me, mine)] : []),
+      ...(found ? [expiring(found, me, all, mine), unused(found, me, all, list, mine), suspended(found, mine)] : []),
       webhooks(me, mine), waitingRuns(me, mine)])).flat();
     render(place("needs"), rows.length ? html`<ul class="needs-list">${rows.map((need) => html`<li><span>${need.text}</span><a
       class="button ${need.risky ? "danger" : ""}" href="${need.href}">${need.action}</a></li>`)}</ul>`
@@ -212,18 +214,16 @@ async function unused(found, me, all, list, signal) {
     ? "never used" : html`last used ${time(token.lastUsedAt)}`}.`, action: "Revoke…", href: `${detailsPath(token, me)}#revoke`, risky: true }));
 }
 
-/** @param {Numbers} found @param {import("../shell.js").Me} me @param {AbortSignal} signal @returns {Promise<Need[]>} */
-async function suspended(found, { privileges: may }, signal) {
-  if (!found.suspended || !may.managePolicies || !may.manageTokens) return [];
-  /** @type {{urn: string, displayName: string | null}[]} */
-  const people = (await graphql(SUSPENDED, {}, { signal })).listActors.actors;
+/** @param {Numbers} found @param {AbortSignal} signal @returns {Promise<Need[]>} */
+async function suspended({ suspended: count, people }, signal) {
+  if (!count || !people) return [];
   // By actor, so that an index finds them.
   const filters = [{ field: "actorUrn", condition: "IN", values: people.map((one) => one.urn) }, { field: "status", value: "ACTIVE" }];
   /** @type {Token[]} */
   const tokens = people.length ? (await graphql(TOKENS, { input: { count: 100, filters } }, { signal })).listAccessTokens.tokens : [];
   const named = people.filter((one) => tokens.some((token) => token.actorUrn === one.urn)).slice(0, NAMED);
   if (!named.length) {
-    return [{ text: html`<strong>${counted(found.suspended, "token")}</strong> of suspended people ${found.suspended === 1 ? "is" : "are"} not revoked.`,
+    return [{ text: html`<strong>${counted(count, "token")}</strong> of suspended people ${count === 1 ? "is" : "are"} not revoked.`,
       action: "Review and revoke…", href: "/console/all-tokens?status=suspended" }];
   }
   return named.map((one) => ({ text: html`${actor(one.urn, one.displayName)} is suspended and has tokens that are not revoked.`,
