@@ -11,7 +11,9 @@ from playwright.sync_api import Page, expect
 
 from tests.console.conftest import Windows
 from tests.support.console import Console, now
+from tests.support.pages import ROOT
 from tests.support.server import GENERATE
+from watchword.domain.events import Action
 
 SET_NAME = "mutation ($i: SetActorInput!) { setActor(input: $i) }"
 
@@ -109,6 +111,11 @@ def test_invalid_time_in_the_url_is_reported(console: Console, window: Windows, 
 def test_empty_time_in_the_url_is_ignored(console: Console, window: Windows) -> None:
     page = window(console.root).open("/console/activity?since=&until=")
     expect(page.locator("main .events > li").first).to_be_visible()
+
+
+def test_every_action_has_a_sentence() -> None:
+    text = (ROOT / "src/watchword/console/event_sentences.js").read_text()
+    assert set(re.findall(r'^  "([a-z_]+\.[a-z_]+)": ', text, re.MULTILINE)) == {action.value for action in Action}
 
 
 def test_events_of_the_service_name_the_service_as_actor(console: Console, window: Windows) -> None:

@@ -1,6 +1,6 @@
 /**
  * A picker for people and groups: type a part of a name, choose from the list or press Enter. What is chosen is shown as
- * removable names. The form field has their urns, one per line.
+ * removable names. The form field has a line for each: the urn, a tab and the name, which a draft of the form keeps.
  */
 
 import { element, html, render } from "../html.js";
@@ -42,7 +42,7 @@ export function subjectPicker({ id, name, users, groups, describedby }) {
   let last = 0;
 
   const node = element(html`<div class="picker">
-    <textarea name="${name}" hidden .value=${[...known.keys()].join("\n")} @input=${() => draw()}></textarea>
+    <textarea name="${name}" hidden .value=${[...known.values()].map(lineOf).join("\n")} @input=${() => draw()}></textarea>
     <ul class="chosen" aria-label="Chosen"></ul>
     <input id="${id}" role="combobox" aria-expanded="false" aria-controls="${list}" aria-autocomplete="list" autocomplete="off" spellcheck="false"
       autocapitalize="off" maxlength="2000" placeholder="Name of a person or group" aria-describedby="${describedby ?? null}"
@@ -52,15 +52,19 @@ export function subjectPicker({ id, name, users, groups, describedby }) {
   const input = /** @type {HTMLInputElement} */ (node.querySelector("input"));
   const chosen = /** @type {HTMLElement} */ (node.querySelector(".chosen"));
   const box = /** @type {HTMLElement} */ (node.querySelector(".options"));
-  const urns = () => area.value.split("\n").filter(Boolean);
+  const urns = () => urnsOf(area.value);
 
   /** @param {string[]} now */
   function set(now) {
-    area.value = [...new Set(now)].join("\n");
+    area.value = [...new Set(now)].map((urn) => lineOf(known.get(urn) ?? ofUrn(urn))).join("\n");
     area.dispatchEvent(new Event("input", { bubbles: true }));
   }
 
   function draw() {
+    for (const line of area.value.split("\n").filter(Boolean)) {
+      const [urn, label] = line.split("\t");
+      if (!known.has(urn)) known.set(urn, { ...ofUrn(urn), label: label || ofUrn(urn).label });
+    }
     render(chosen, urns().map((urn) => {
       const { label, about } = known.get(urn) ?? ofUrn(urn);
       return html`<li title="${urn}"><span>${label}${urn.startsWith(GROUP) ? html` <small>${about}</small>` : null}</span><button type="button"
@@ -86,7 +90,7 @@ export function subjectPicker({ id, name, users, groups, describedby }) {
 
   /** Take what is typed: names that were suggested, ids and urns, with commas between them. @param {string} [text] */
   function commit(text = input.value) {
-    const words = text.split(/[,;\n]+/).map((word) => word.trim()).filter(Boolean);
+    const words = text.split(/[,;\n\t]+/).map((word) => word.trim()).filter(Boolean);
     if (!words.length) return;
     input.value = "";
     showOptions([]);
@@ -163,8 +167,14 @@ export function subjectPicker({ id, name, users, groups, describedby }) {
   return { node, commit };
 }
 
+/** @param {Subject} subject */
+const lineOf = ({ urn, label }) => `${urn}\t${label}`;
+
+/** @param {string} value of the field */
+const urnsOf = (value) => value.split("\n").filter(Boolean).map((line) => line.split("\t", 1)[0]);
+
 /** @param {string} value of the field @returns {{users: string[], groups: string[]}} as a policy names them */
 export function subjectsIn(value) {
-  const urns = value.split("\n").filter(Boolean);
+  const urns = urnsOf(value);
   return { users: urns.filter((urn) => !urn.startsWith(GROUP)), groups: urns.filter((urn) => urn.startsWith(GROUP)) };
 }
