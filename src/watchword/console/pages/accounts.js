@@ -99,7 +99,10 @@ export async function page(context) {
     } catch (error) {
       if (error instanceof DOMException && error.name === "AbortError") return;
       openPanel(root, null);
-      render(place("said-here"), errorLine(error));
+      render(place("said-here"), errorLine(error, () => {
+        render(place("said-here"), null);
+        return panelOf(urn);
+      }));
     }
   }
 

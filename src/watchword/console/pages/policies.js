@@ -181,7 +181,7 @@ export async function page(context) {
         ${told.allowed ? null : html`<p>Their error message: <q>${told.explanation}</q></p>`}`);
     } catch (error) {
       if (error instanceof DOMException && error.name === "AbortError") return;
-      render(place("answer"), errorLine(error));
+      render(place("answer"), errorLine(error, answer));
     }
   }
 
@@ -197,7 +197,10 @@ export async function page(context) {
       openPanel(root, await policyPanel({ policy, privileges, me, close, signal: at.signal, done }));
     } catch (error) {
       if (error instanceof DOMException && error.name === "AbortError") return;
-      render(place("said-here"), errorLine(error));
+      render(place("said-here"), errorLine(error, () => {
+        render(place("said-here"), null);
+        return panelOf(urn);
+      }));
     }
   }
 

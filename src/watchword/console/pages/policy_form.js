@@ -114,7 +114,7 @@ export async function policyPanel({ policy, privileges, me, close, signal, done 
       render(place, effectText(effect, privileges, me.urn));
     } catch (error) {
       if (error instanceof DOMException) return;
-      render(place, error instanceof ApiError && error.status === 400 ? html`<p class="quiet">${error.message}</p>` : errorLine(error));
+      render(place, error instanceof ApiError && error.status === 400 ? html`<p class="quiet">${error.message}</p>` : errorLine(error, () => preview(form)));
     }
   }
 
