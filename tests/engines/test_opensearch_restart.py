@@ -1,4 +1,5 @@
-"""A node that is paused, killed and restarted: finished tasks are known, lost ones are not."""
+"""A node that is paused, killed and restarted: finished tasks are known, lost ones are not, and no index is taken for
+missing while the node recovers."""
 
 from pathlib import Path
 
@@ -12,7 +13,9 @@ from watchword.domain.errors import Reason
 
 @pytest.mark.long
 @pytest.mark.parametrize("kind", KINDS_IN_TURN)
-def test_finished_tasks_are_known_after_a_restart_and_lost_ones_are_not(kind: str, tmp_path: Path, run: Run) -> None:
+def test_restarted_node_keeps_finished_tasks_and_indices_but_no_running_task(
+    kind: str, tmp_path: Path, run: Run
+) -> None:
     with own_node(kind, tmp_path) as node:
         engine = engine_at(node.url)
         harness = ClusterHarness(run, engine, NodePlace(node, unique_prefix()))
@@ -36,5 +39,17 @@ def test_finished_tasks_are_known_after_a_restart_and_lost_ones_are_not(kind: st
             assert harness.refused(call).reason is Reason.INDEX_UNAVAILABLE
         node.resume()
         assert run(engine.count(target, UNTIL)).total == 3
+        run(engine.block(index))
+        node.kill()
+        # It answers as if there were no index until it has recovered its state, here until a second node joins.
+        node.start("gateway.recover_after_data_nodes: 2", settled=False)
+        assert node.http.get(f"/{index}/_settings?master_timeout=1s").status_code in (404, 503)
+        for asked in (late.resolve(index), late.unblock(index), late.drop(index), late.abandon(target)):
+            assert harness.refused(asked).reason is Reason.INDEX_UNAVAILABLE
         run(late.close())
+        node.kill()
+        node.start()
+        assert run(engine.is_blocked(index))
+        run(engine.unblock(index))
+        assert not run(engine.is_blocked(index))
         run(engine.close())

@@ -10,11 +10,12 @@ from typing import Any
 import psutil
 import pytest
 
-from bench.fill import fill, filled_actor, is_revoked
+from bench.fill import fill, filled_actor, filled_id, is_revoked
 from tests.support.costs import Cost, Watched, operations
 from tests.support.server import ADMIN, Server
 from tests.support.waiting import until
 from watchword.domain.keys import SealedKey
+from watchword.domain.ports import Use
 
 SIZES = (100_000, pytest.param(1_000_000, marks=pytest.mark.soak))
 ACTORS = 1_000
@@ -71,6 +72,8 @@ def counted(path: Path, now: int) -> dict[str, Cost]:
             store.settle_keys(b"sealed", *(SealedKey(kid, b"public", b"sealed", now) for kid in ("first", "next")))
         )
         kid = runner.run(store.keys())[0].kid
+        # The first use of a day inserts the day's sum, later ones update it.
+        runner.run(store.record_uses({filled_id(9): Use(now, 1, "10.0.0.0/24")}))
         wanted = operations(now, ACTORS, UNUSED, kid)
         del wanted["policies"]  # a served store has more
         return {name: watched.cost(work(store)) for name, work in wanted.items()}

@@ -87,10 +87,13 @@ class Node(Client):
         self._command += ["--die-with", str(dies_with)] + ([] if folder is None else ["--folder", str(folder)])
         self.process: subprocess.Popen[bytes] | None = None
 
-    def start(self, *, settled: bool = True) -> Self:
-        """Start it and wait until it answers; and, unless told otherwise, until its shards do."""
+    def start(self, *settings: str, settled: bool = True) -> Self:
+        """Start it, with more lines of settings, and wait until it answers; and, unless told otherwise, until its
+        shards do.
+        """
+        command = [*self._command, *(f"--set={line}" for line in settings)]
         with self.out.open("wb") as out:
-            self.process = subprocess.Popen(self._command, stdout=out, stderr=out, start_new_session=True)
+            self.process = subprocess.Popen(command, stdout=out, stderr=out, start_new_session=True)
         process = self.process
         until(
             lambda: b" listens at " in self.out.read_bytes() or process.poll() is not None,

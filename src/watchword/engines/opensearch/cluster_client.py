@@ -10,6 +10,7 @@ Answers by status:
 
     401, 403 without a block   the credentials are rejected: INDEX_UNAVAILABLE
     429, 502, 503, 504         retried, then INDEX_UNAVAILABLE
+    404 for an index           asked again once the cluster has surely recovered its state
     other 4xx, write blocks    INDEX_REFUSED
     everything else            INDEX_UNAVAILABLE
 """
@@ -185,7 +186,11 @@ class ClusterClient:
         headers = {} if tag is None else {TAG_HEADER: tag}
         if content is not None:
             headers["Content-Type"] = "application/json" if lines is None else "application/x-ndjson"
-        answer = await self._retry(method, path, content, headers, retry, within or self._timeout)
+        seconds = within or self._timeout
+        answer = await self._retry(method, path, content, headers, retry, seconds)
+        if answer.status == 404 and answer.error()[0] == NO_INDEX:
+            await self._check_recovered()
+            answer = await self._retry(method, path, content, headers, retry, seconds)
         if answer.status < 300:
             try:
                 found = orjson.loads(answer.content)
@@ -205,6 +210,15 @@ class ClusterClient:
                 why=_shortened(why),
             )
         raise refused(why) if 400 <= answer.status < 500 else unavailable(why)
+
+    async def _check_recovered(self) -> None:
+        """A cluster that has just started knows no index until it has recovered its state."""
+        answer = await self.ask("GET", "/_cluster/state/blocks?filter_path=blocks.global")
+        with reading("the blocks of the cluster"):
+            blocks = answer.get("blocks", {}).get("global", {}).values()
+            passing = [block["description"] for block in blocks if block["retryable"]]
+        if passing:
+            raise unavailable(f"the cluster has just started: {', '.join(passing)}")
 
     async def _retry(
         self, method: str, path: str, content: bytes | None, headers: dict[str, str], retry: Retry, seconds: float
