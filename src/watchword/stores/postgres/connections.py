@@ -136,7 +136,10 @@ DIALECT = Dialect(
     json_objects=lambda _: "coalesce(json_agg(page), '[]')::text",
     # As a subquery it is called once, not for each row.
     stored_total=lambda kind, urn: f"(SELECT total_of({kind}, {urn}))",
-    read_one_index="SET LOCAL enable_seqscan = off; SET LOCAL max_parallel_workers_per_gather = 0",
+    read_one_index=(
+        "SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off; "
+        "SET LOCAL max_parallel_workers_per_gather = 0"
+    ),
     # An INSERT takes this lock before it takes a number. The transaction keeps it until its rows can be seen.
     by_index=lambda _: "",
     event_writers="""
