@@ -50,7 +50,7 @@ export async function page(context) {
   const { root, me } = context;
   context.title("Activity");
   /** @type {Action[]} */
-  const actions = (await graphql(ACTIONS, {}, { signal: context.signal })).listEventActions;
+  let actions = [];
   let at = context;
   render(root, html`<div class="page-head"><h1>Activity</h1></div>
     <p class="quiet lead">The audit log: every change and every denied request. Events cannot be changed.</p>
@@ -65,12 +65,21 @@ export async function page(context) {
     showPresets();
     showFilters();
     render(place("said-here"), null);
-    await Promise.all([list(), chart()]);
+    const known = learnActions(now.signal);
+    if (at.query.get("show")) await known;
+    await Promise.all([list(known), chart(), known]);
   }
 
-  const list = () => loadList(place("list"), at.signal, async (signal) => {
+  /** Asked for together with the events, and once. @param {AbortSignal} signal */
+  async function learnActions(signal) {
+    if (actions.length) return;
+    actions = (await graphql(ACTIONS, {}, { signal })).listEventActions;
+    showFilters();
+  }
+
+  const list = (/** @type {Promise<void>} */ known) => loadList(place("list"), at.signal, async (signal) => {
     const input = { ...filter(), count: COUNT, cursor: at.query.get("cursor") ?? undefined };
-    const found = (await graphql(LIST, { input }, { signal })).listEvents;
+    const [{ listEvents: found }] = await Promise.all([graphql(LIST, { input }, { signal }), known]);
     render(place("list"), found.events.length ? html`${head(found.cursor)}${byDay(found.events)}${further(found.cursor)}` : nothing());
   });
 
