@@ -13,6 +13,7 @@ from tests.console.conftest import Windows
 from tests.support.console import Console, now
 from tests.support.pages import ROOT
 from tests.support.server import GENERATE
+from tests.support.store_file import change_store
 from watchword.domain.events import Action
 
 SET_NAME = "mutation ($i: SetActorInput!) { setActor(input: $i) }"
@@ -82,6 +83,24 @@ def test_equal_events_are_one_line_and_presets_and_the_chart_narrow_them(console
     page.keyboard.press("Enter")
     expect(page).to_have_url(re.compile(r"since=\d+&until=\d+"))
     expect(rows).to_have_count(1)
+
+
+def test_notices_of_expiry_of_many_tokens_are_one_line(console: Console, window: Windows) -> None:
+    owner = console.person("owner", GENERATE)
+    for number in range(3):
+        console.token(owner.urn, by=owner, name=f"job {number}")
+    change_store(
+        console.server,
+        """UPDATE events SET action = 'token.expiring', detail = json_set(detail, '$.days', 30)
+        WHERE action = 'token.created' AND actor = ?""",
+        owner.urn,
+    )
+    page = window(console.root).open(f"/console/activity?action=token.expiring&actor={quote(owner.urn)}")
+    row = page.locator("main .events > li")
+    expect(row).to_contain_text("job 2 expires in 30 days at the most and so do 2 other tokens")
+    row.locator("summary").click()
+    expect(row.get_by_role("listitem")).to_have_count(3)
+    expect(row.get_by_role("listitem").last).to_contain_text("job 0 expires in 30 days at the most")
 
 
 def test_events_are_filtered_by_time_and_paged(console: Console, window: Windows) -> None:

@@ -13,7 +13,7 @@ import { actorInput, actorName, userUrn } from "./actor_names.js";
 /**
  * @typedef {import("../event_sentences.js").AuditEvent} AuditEvent
  * @typedef {{name: string, description: string, kind: string}} Action
- * @typedef {{count: number, newest: AuditEvent, oldest: AuditEvent}} Run events with the same sentence, one after the other
+ * @typedef {{count: number, newest: AuditEvent, others: AuditEvent[]}} Run events with the same sentence, one after the other
  */
 
 const LIST = `query Events($input: ListEventsInput) { listEvents(input: $input) { count cursor events { ${EVENT} } } }`;
@@ -168,10 +168,13 @@ export async function page(context) {
   }
 
   /** @param {Run} run */
-  const row = ({ count, newest, oldest }) => html`<li class="${newest.action.replaceAll(/[._]/g, "-")}">
+  const row = ({ count, newest, others }) => html`<li class="${newest.action.replaceAll(/[._]/g, "-")}">
     <time datetime="${new Date(newest.at).toISOString()}" title="${exact(newest.at)} · ${utc(newest.at)}">${clock.format(newest.at)}</time>
-    <div>${sentence(newest, me)}${count > 1 ? html` <span class="quiet">${times(count, oldest, newest)}</span>` : null}
-      <details><summary>Details<span class="unseen"> of ${newest.action} at ${exact(newest.at)}</span></summary>${details(newest)}</details></div></li>`;
+    <div>${sentence(newest, me)}${count > 1 ? html` <span class="quiet">${isNotice(newest)
+      ? `and so ${others.length === 1 ? "does" : "do"} ${counted(others.length, "other token")}` : times(count, newest, others)}</span>` : null}
+      <details><summary>Details<span class="unseen"> of ${newest.action} at ${exact(newest.at)}</span></summary>
+        ${isNotice(newest) && others.length ? html`<ul>${[newest, ...others].map((one) => html`<li>${sentence(one, me)}</li>`)}</ul>` : null}
+        ${details(newest)}</details></div></li>`;
 
   /** @param {AuditEvent} event */
   const details = (event) => html`<dl class="facts small"><dt>Action</dt><dd><a href="${withQuery({ action: event.action, show: null, cursor: null })}"
@@ -239,25 +242,28 @@ export async function page(context) {
   await show(context);
 }
 
-/** Neighbours with the same sentence as one. @param {AuditEvent[]} events newest first @returns {Run[]} */
+/** Notices of expiry are written for many tokens at once. @param {AuditEvent} event */
+const isNotice = (event) => event.action === "token.expiring";
+
+/** Neighbours with the same sentence as one, notices of expiry whatever the token. @param {AuditEvent[]} events newest first @returns {Run[]} */
 function runs(events) {
   /** @type {(Run & {text: string})[]} */
   const found = [];
   for (const event of events) {
-    const text = sentenceText(event);
+    const text = isNotice(event) ? `${event.action} ${event.detail.days}` : sentenceText(event);
     const last = found[found.length - 1];
     const count = 1 + (Number(event.detail.leftOut) || 0);
     if (last?.text === text) {
-      last.oldest = event;
+      last.others.push(event);
       last.count += count;
-    } else found.push({ text, count, newest: event, oldest: event });
+    } else found.push({ text, count, newest: event, others: [] });
   }
   return found;
 }
 
-/** "42 times, 10:01–10:14". @param {number} count @param {AuditEvent} oldest @param {AuditEvent} newest */
-function times(count, oldest, newest) {
-  const [from, to] = [clock.format(oldest.at), clock.format(newest.at)];
+/** "42 times, 10:01–10:14". @param {number} count @param {AuditEvent} newest @param {AuditEvent[]} others */
+function times(count, newest, others) {
+  const [from, to] = [others.at(-1) ?? newest, newest].map(({ at }) => clock.format(at));
   return `${number(count)} times, ${from === to ? to : `${from}–${to}`}`;
 }
 
