@@ -189,3 +189,11 @@ def test_policy_for_no_one_or_with_a_dangerous_privilege_asks_first(console: Con
         f"{name} to the group {helper.name}"
     )
     expect(page).to_have_url(re.compile("may=MANAGE_POLICIES"))
+    expect(page.locator("#holders")).to_contain_text(
+        "Can be gained by who holds one of these: Manage All Access Tokens, Manage Service Accounts."
+    )
+    page.get_by_label("May", exact=True).fill("nobody-yet")
+    page.get_by_label("or use the scope").fill("reports:read")
+    page.get_by_role("button", name="Check").click()
+    expect(page.locator("#answer")).to_contain_text("No one of this name is known here yet.")
+    expect(page.locator("#asked-privilege")).to_have_value("")

@@ -63,7 +63,7 @@ def test_search_finds_people_in_any_case_and_filters_are_removed_one_by_one(cons
 
 def test_views_are_saved_and_csv_has_all_rows_without_formulas(console: Console, window: Windows) -> None:
     owner = console.person("owner", GENERATE)
-    texts = ['=HYPERLINK("x"),1', "+1", "-1", "@SUM(A1)", 'say "hi", twice']
+    texts = ['=HYPERLINK("x"),1', "+1", "-1", "@SUM(A1)", "\uff1d1+1", " =2", 'say "hi", twice']
     for text in texts:
         console.token(owner.urn, name=text)
     for number in range(20):
@@ -74,11 +74,20 @@ def test_views_are_saved_and_csv_has_all_rows_without_formulas(console: Console,
     with saving.value.path().open(encoding="utf-8-sig", newline="") as file:
         rows = list(csv.DictReader(file))
     saved = {row["name"] for row in rows}
-    assert len(rows) == 26
-    assert {'\'=HYPERLINK("x"),1', "'+1", "'-1", "'@SUM(A1)", 'say "hi", twice', "job 19"} <= saved
+    assert len(rows) == 28
+    assert {
+        '\'=HYPERLINK("x"),1',
+        "'+1",
+        "'-1",
+        "'@SUM(A1)",
+        "'\uff1d1+1",
+        "' =2",
+        'say "hi", twice',
+        "job 19",
+    } <= saved
     assert {row["status"] for row in rows} == {"ACTIVE"}
     assert {row["actor urn"] for row in rows} == {owner.urn}
-    expect(page.get_by_role("status").filter(has_text="Saved 26 tokens as CSV.")).to_be_visible()
+    expect(page.get_by_role("status").filter(has_text="Saved 28 tokens as CSV.")).to_be_visible()
 
     search(page, "JOB 1")
     expect(page.locator("tbody tr")).to_have_count(11)

@@ -59,7 +59,7 @@ def test_visible_name_is_kept_unchanged(name: str) -> None:
 
 @pytest.mark.parametrize(
     "name", ["", " ", "\u00a0", "x" * (MAX_NAME + 1), "a\nb", "a\rb", "a\tb", "a\x00", "\x1b[0m", "\x7f", "\udc00",
-        "\x85", "\u200b", "a\u202eb", "a\u2028b"]
+        "\x85", "\u200b", "\u3164\u2800", "a\u202eb", "a\u2028b"]
 )  # fmt: skip
 def test_invalid_name_is_rejected(name: str) -> None:
     with pytest.raises(Fault) as caught:

@@ -4,8 +4,8 @@
 
 /** @typedef {string | number | null | undefined} Cell */
 
-// A spreadsheet takes a cell that begins so for a formula.
-const FORMULA = /^[=+\-@\t\r]/;
+// A spreadsheet takes a cell that begins so for a formula, some of them after blanks and in full width.
+const FORMULA = /^(?:\s*[=+\-@\uff1d\uff0b\uff0d\uff20]|[\t\r\n])/;
 
 /** @param {Cell} value */
 function cell(value) {

@@ -15,6 +15,8 @@ MAX_DESCRIPTION = 1_000
 MAX_EMAIL = 254
 # Bidirectional marks can make one name look like another.
 _BIDI_MARKS = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+# Letters and symbols that show nothing.
+_BLANK_SYMBOLS = frozenset("\u115f\u1160\u2800\u3164\uffa0")
 # Characters that control a terminal or the text direction and that JSON and YAML print unescaped.
 ACTING = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 # Control characters except tab, line feed and carriage return; lone surrogates.
@@ -42,7 +44,7 @@ _NOT_ACTORS = frozenset(
 
 def check_name(value: str, field: str = "name") -> str:
     check_text(value, field, MAX_NAME)
-    if not any(unicodedata.category(character)[0] in "LMNPS" for character in value):
+    if not any(unicodedata.category(one)[0] in "LMNPS" and one not in _BLANK_SYMBOLS for one in value):
         raise invalid(field, f"{field} must have 1 to {MAX_NAME} characters, at least one of them visible.")
     if any(character in "\n\r\t\u2028\u2029" or character in _BIDI_MARKS for character in value):
         raise invalid(field, f"{field} must be one line, without bidirectional control characters.")

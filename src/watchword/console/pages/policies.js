@@ -27,8 +27,8 @@ const LIST = `query Policies($input: ListPoliciesInput!, $all: ListPoliciesInput
   all: listPolicies(input: $all) { total policies { urn name state privileges scopes actors { ${ACTORS} } } } }`;
 const ONE = `query Policy($urn: String!) { getPolicy(urn: $urn) { ${POLICY} } }`;
 const KNOWN = `{ listPrivileges { name displayName allows includes escalates } }`;
-const EXPLAIN = `query Explain($input: ExplainPrivilegeInput!) { explainPrivilege(input: $input) {
-  allowed suspended explanation grants { policyUrn policyName via groupUrn privilege } } }`;
+const EXPLAIN = `query Explain($input: ExplainPrivilegeInput!, $urn: String!) { explainPrivilege(input: $input) {
+  allowed suspended explanation grants { policyUrn policyName via groupUrn privilege } } corpUser(urn: $urn) { exists } }`;
 const HOLDERS = `query Holders($input: ListHoldersInput!) { listHolders(input: $input) { total complete holders {
   actorUrn actorName status policyUrn policyName via groupUrn privilege } } }`;
 const MOST_HOLDERS = 500;
@@ -97,11 +97,12 @@ export async function page(context) {
   });
 
   function showQuestion() {
+    const noPrivilege = html`<option value="" .selected=${true}>–</option>`;
     const chosen = at.query.get("privilege") ?? "";
     const scope = privileges.some((one) => one.name === chosen) ? "" : chosen;
     render(place("question"), html`<h2>Check a privilege or scope</h2><div class="row">
         <label for="asked-actor">May</label>${actorInput(me, { id: "asked-actor", required: true, value: actorName(userUrn(at.query.get("actor") ?? "")) })}
-        <label for="asked-privilege">do</label><select id="asked-privilege" name="privilege">${privileges.map((one) => html`<option
+        <label for="asked-privilege">do</label><select id="asked-privilege" name="privilege">${scope ? noPrivilege : null}${privileges.map((one) => html`<option
           value="${one.name}" .selected=${one.name === chosen}>${one.displayName}</option>`)}</select>
         <label for="asked-scope">or use the scope</label><input id="asked-scope" name="scope" class="mono" autocomplete="off" spellcheck="false"
           placeholder="reports:read" list="known-scopes" .value=${scope}>
@@ -110,7 +111,7 @@ export async function page(context) {
     const asked = at.query.get("may") ?? "";
     const askedScope = privileges.some((one) => one.name === asked) ? "" : asked;
     render(place("who"), html`<h2>Who may…?</h2><div class="row">
-        <label for="who-privilege">Who may do</label><select id="who-privilege" name="privilege">${privileges.map((one) => html`<option
+        <label for="who-privilege">Who may do</label><select id="who-privilege" name="privilege">${askedScope ? noPrivilege : null}${privileges.map((one) => html`<option
           value="${one.name}" .selected=${one.name === asked}>${one.displayName}</option>`)}</select>
         <label for="who-scope">or use scope</label><input id="who-scope" name="scope" class="mono" autocomplete="off" spellcheck="false"
           placeholder="reports:read" list="known-scopes" .value=${askedScope}>
@@ -146,7 +147,10 @@ export async function page(context) {
     const people = ways.size - (ways.has(null) ? 1 : 0);
     const whole = found.complete && found.holders.length === found.total;
     const what = privileges.some((one) => one.name === privilege) ? html`<strong>${nameOfPrivilege(privilege)}</strong>` : html`the scope <code>${privilege}</code>`;
-    if (!ways.size) return html`<p>No one holds ${what}.</p>`;
+    const others = privileges.filter((one) => one.escalates && one.name !== privilege);
+    const gaining = html`<p class="quiet small">${dangerMark("Can be gained")} by who holds one of these:
+      ${others.map((one, index) => html`${index ? ", " : ""}<a href="${withQuery({ may: one.name })}">${one.displayName}</a>`)}.</p>`;
+    if (!ways.size) return html`<p>No one holds ${what}.</p>${gaining}`;
     return html`<p>${ways.has(null) ? html`<strong>All users</strong> hold ${what}${people ? html`; ${counted(people, "person", "people")} by name or group` : null}.`
         : html`${whole ? "" : "At least "}${counted(people, "person", "people")} ${people === 1 && whole ? "holds" : "hold"} ${what}.`}</p>
       <div class="who-list">${table({ caption: "Who holds it, and by which policy", rows: [...ways], columns: [
@@ -156,6 +160,7 @@ export async function page(context) {
           ? html` to the group <a href="${actorPath(one.groupUrn)}?show=groups">${groupName(one.groupUrn)}</a>` : null}${one.privilege === privilege ? ""
             : `, by “${nameOfPrivilege(one.privilege)}”`}</li>`)}</ul>` },
       ] })}</div>
+      ${gaining}
       ${whole ? null : html`<p class="quiet small">Only the first are shown. All: <code>${inTerminal(`watchword who-can ${privilege}`, me)}</code></p>`}`;
   }
 
@@ -171,10 +176,11 @@ export async function page(context) {
     const [actorUrn, privilege] = [at.query.get("actor"), at.query.get("privilege")];
     if (!actorUrn || !privilege) return;
     try {
-      const told = (await graphql(EXPLAIN, { input: { actorUrn, privilege } }, { signal: at.signal })).explainPrivilege;
+      const { explainPrivilege: told, corpUser } = await graphql(EXPLAIN, { input: { actorUrn, privilege }, urn: actorUrn }, { signal: at.signal });
       render(place("answer"), html`<p><strong>${told.allowed ? status("live", "Yes") : status("revoked", "No")}</strong>
           <a href="${actorPath(actorUrn)}" title="${actorUrn}">${actorName(actorUrn)}</a> may ${told.allowed ? "" : "not "}${privileges.some((one) => one.name === privilege)
             ? "do" : "use the scope"} “${nameOfPrivilege(privilege)}”${told.suspended ? ": the actor is suspended" : ""}.</p>
+        ${corpUser?.exists ? null : html`<p class="quiet small">No one of this name is known here yet.</p>`}
         ${told.grants.length ? html`<ul class="grants">${told.grants.map((/** @type {Grant} */ grant) => html`<li>
           <a href="${withQuery({}, policyPath(grant.policyUrn))}">${grant.policyName}</a> ${grantText(grant)}${grant.privilege === privilege ? ""
             : `, by “${nameOfPrivilege(grant.privilege)}”, which includes it`}.</li>`)}</ul>` : null}
