@@ -135,7 +135,7 @@ function sizesOf(sizes, mayPlan, me) {
   ];
   if (mayPlan) {
     columns.push({
-      label: "",
+      label: "", class: "nowrap",
       cell: (one) => html`<a href="${planPath(one)}" aria-label="Plan a truncation of ${one.entityName}.${one.aspectName}">Plan</a>`,
     });
   }
