@@ -70,6 +70,8 @@ class WebhookClient:
             error = f"No complete answer within {SECONDS:.0f} s."
         except (NotAllowed, Fault) as problem:
             error = str(problem)
+        except socket.gaierror as problem:
+            error = f"The host name {parse_url(url).host} cannot be resolved ({problem.strerror})."
         except (httpx.HTTPError, httpx.InvalidURL, OSError, UnicodeError) as problem:
             error = f"{type(problem).__name__}: {problem}"
         shown = None if error is None else error[:MAX_ERROR]

@@ -3,6 +3,7 @@
 import csv
 import json
 import re
+from contextlib import closing
 from pathlib import Path
 from urllib.parse import quote
 
@@ -10,11 +11,13 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.console.conftest import Windows
+from tests.support.browsing import Browser
 from tests.support.console import Console, now
 from tests.support.pages import ROOT
-from tests.support.server import GENERATE
+from tests.support.server import GENERATE, MANAGE_ALL, SET_STATUS
 from tests.support.store_file import change_store
 from watchword.domain.events import Action
+from watchword.domain.policies import Privilege
 
 SET_NAME = "mutation ($i: SetActorInput!) { setActor(input: $i) }"
 
@@ -85,6 +88,27 @@ def test_equal_events_are_one_line_and_presets_and_the_chart_narrow_them(console
     expect(rows).to_have_count(1)
 
 
+def test_sentences_of_rejections_name_the_cause(console: Console, window: Windows) -> None:
+    bob = console.person("bob", GENERATE, MANAGE_ALL)
+    limited, _ = console.token(bob.urn, scopes=[GENERATE])
+    elsewhere, _ = console.token(bob.urn, allowedNetworks=["192.0.2.0/24"])
+    console.server.post("{ listAccessTokens { total } }", token=limited)
+    console.server.verify(elsewhere)
+    with closing(Browser(console.server).signed_in(token=bob.token)) as browser:
+        browser.send("POST", "/device", {"userCode": "BCDF-GHJK"})
+    console.ask(SET_STATUS, {"urn": bob.urn, "status": "SUSPENDED"})
+    console.server.verify(bob.token)
+    page = window(console.root).open(f"/console/activity?show=denials&actor={quote(bob.urn)}")
+    expect(page.locator("main .events .sentence")).to_have_text(
+        [
+            f"A credential of {bob.name} was rejected at /auth: the actor is suspended",
+            f"{bob.name} entered a user code at /device that is unknown or expired",
+            f"A credential of {bob.name} was rejected at /auth: the token is limited to other networks",
+            f"{bob.name} was denied listAccessTokens: the scopes of the token do not include Manage All Access Tokens",
+        ]
+    )
+
+
 def test_notices_of_expiry_of_many_tokens_are_one_line(console: Console, window: Windows) -> None:
     owner = console.person("owner", GENERATE)
     for number in range(3):
@@ -135,6 +159,13 @@ def test_empty_time_in_the_url_is_ignored(console: Console, window: Windows) -> 
 def test_every_action_has_a_sentence() -> None:
     text = (ROOT / "src/watchword/console/event_sentences.js").read_text()
     assert set(re.findall(r'^  "([a-z_]+\.[a-z_]+)": ', text, re.MULTILINE)) == {action.value for action in Action}
+
+
+def test_console_has_the_display_name_of_every_privilege() -> None:
+    text = (ROOT / "src/watchword/console/privileges.js").read_text()
+    assert dict(re.findall(r'^  ([A-Z_]+): "(.+)",$', text, re.MULTILINE)) == {
+        privilege.name: privilege.display_name for privilege in Privilege
+    }
 
 
 def test_events_of_the_service_name_the_service_as_actor(console: Console, window: Windows) -> None:

@@ -132,5 +132,6 @@ def test_all_tokens_page_is_denied_without_the_privilege(console: Console, windo
     page = opened.open("/console/all-tokens")
     expect(page.get_by_role("link", name="All tokens")).to_have_count(0)
     expect(page.get_by_role("heading", name="Access denied")).to_be_visible()
+    expect(page.locator("main")).to_contain_text("You lack Manage All Access Tokens for /console/all-tokens")
     answer = console.server.post("{ listAccessTokens(input: {filters: []}) { total } }", token=user.token).json()
     assert answer["errors"][0]["extensions"]["code"] == 403

@@ -129,6 +129,7 @@ def test_webhook_is_created_tested_replayed_rotated_and_deleted(serving: Console
 
     half = window(serving.person("half", "MANAGE_WEBHOOKS"), on=serving).open("/console/webhooks")
     expect(half.get_by_role("heading", name="Access denied")).to_be_visible()
+    expect(half.locator("main")).to_contain_text("You lack View Audit Log for")
 
 
 def waiting(console: Console) -> int:

@@ -166,8 +166,10 @@ def test_selection_by_id_or_actor_needs_no_all_flag(harness: StoreHarness) -> No
     assert harness.live_numbers(*tokens) == []
 
 
-def test_empty_selection_revokes_nothing(harness: StoreHarness) -> None:
+def test_empty_selection_revokes_nothing_and_writes_no_event(harness: StoreHarness, location: StoreLocation) -> None:
+    before = location.events()
     assert harness.revoke_matching(named("token")) == Receipt(0, digest(), NOW)
+    assert location.events() == before
 
 
 def test_dead_tokens_are_unchanged(harness: StoreHarness) -> None:

@@ -42,7 +42,7 @@ WRITES: dict[str, Write] = {
     "revoke_token with cascade": lambda store, precondition: store.revoke_token(
         precondition, numbered_id(40), None, cascade=True
     ),
-    "revoke_tokens": lambda store, precondition: store.revoke_tokens(precondition, Selection(ids=(numbered_id(98),))),
+    "revoke_tokens": lambda store, precondition: store.revoke_tokens(precondition, Selection(ids=(LASTING.id,))),
     "rotate_token": lambda store, precondition: store.rotate_token(
         precondition, LASTING, successor(50, LASTING), Issue("kid-1", PLENTY)
     ),
@@ -114,18 +114,18 @@ def prepared(harness: StoreHarness) -> StoreHarness:
 
 @every_write
 def test_write_with_a_valid_precondition_is_done(prepared: StoreHarness, location: StoreLocation, write: Write) -> None:
-    before = len(location.events())
+    before = _number_of_changes(location)
     prepared.run(write(prepared.store, prepared.precondition(ADMIN, record(41))))
-    assert len(location.events()) == before + 1
+    assert _number_of_changes(location) == before + 1
 
 
 @every_write
 def test_write_without_a_bearer_is_done_for_a_trusted_actor(
     prepared: StoreHarness, location: StoreLocation, write: Write
 ) -> None:
-    before = len(location.events())
+    before = _number_of_changes(location)
     prepared.run(write(prepared.store, prepared.precondition(ADMIN)))
-    assert len(location.events()) == before + 1
+    assert _number_of_changes(location) == before + 1
 
 
 @pytest.mark.parametrize("broken", BREAKS.values(), ids=BREAKS)
@@ -142,9 +142,9 @@ def test_write_with_a_stale_precondition_changes_nothing(
 @every_write
 def test_system_write_needs_no_precondition(prepared: StoreHarness, location: StoreLocation, write: Write) -> None:
     prepared.clock.now = NOW + 2 * HOUR
-    before = len(location.events())
+    before = _number_of_changes(location)
     prepared.run(write(prepared.store, SYSTEM))
-    assert len(location.events()) == before + 1
+    assert _number_of_changes(location) == before + 1
 
 
 @every_write
@@ -164,6 +164,11 @@ def test_token_can_revoke_itself_once(prepared: StoreHarness) -> None:
     own = prepared.precondition(ADMIN, record(41))
     assert prepared.run(prepared.store.revoke_token(own, numbered_id(41), TokenVisibility(ADMIN))) == (NOW, 1)
     prepared.assert_stale(prepared.store.revoke_token(own, numbered_id(41), TokenVisibility(ADMIN)))
+
+
+def _number_of_changes(location: StoreLocation) -> int:
+    """Without the summary of a bulk revocation."""
+    return sum(event.action != "tokens.revoked" for event in location.events())
 
 
 def _snapshot(harness: StoreHarness, location: StoreLocation) -> list[Any]:

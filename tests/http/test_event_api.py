@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.support.server import ADMIN, GENERATE, GraphQLRefused, Server
+from tests.support.server import ADMIN, GENERATE, MANAGE_ALL, GraphQLRefused, Server
 from tests.support.store_file import assert_sound, change_store, look
 from tests.support.waiting import SECONDS, until
 
@@ -113,6 +113,22 @@ class TestDenials:
         assert (event["action"], event["target"]) == ("access.denied", "listAccessTokens")
         assert event["detail"] == {"privilege": GENERATE}
         assert event["requestId"] == answer.headers["x-request-id"]
+
+    def test_denial_event_says_that_the_scopes_of_the_token_exclude_the_privilege(
+        self, server: Server, actor: str
+    ) -> None:
+        server.grant(actor, privileges=(MANAGE_ALL, GENERATE))
+        limited = server.create(actor, scopes=[GENERATE])["accessToken"]
+        server.post("{ listAccessTokens { total } }", token=limited)
+        server.http.get("/auth?watchword.privilege=VIEW_AUDIT_LOG", headers={"Authorization": f"Bearer {limited}"})
+        whole = server.create(actor)["accessToken"]
+        server.http.get("/auth?watchword.privilege=VIEW_AUDIT_LOG", headers={"Authorization": f"Bearer {whole}"})
+        found = events(server, actorUrns=[actor], actions=["access.denied"])
+        assert [(event["target"], event["detail"]) for event in reversed(found)] == [
+            ("listAccessTokens", {"privilege": MANAGE_ALL, "because": "token_scopes"}),
+            ("/auth", {"privilege": "VIEW_AUDIT_LOG", "because": "token_scopes"}),
+            ("/auth", {"privilege": "VIEW_AUDIT_LOG"}),
+        ]
 
     def test_each_denied_field_writes_an_event(self, server: Server, actor: str) -> None:
         server.post("{ a: listAccessTokens { total } b: listPolicies(input: {}) { total } }", actor=actor)

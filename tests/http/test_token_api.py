@@ -293,6 +293,8 @@ class TestEdit:
             with pytest.raises(GraphQLRefused) as refusal:
                 server.ask(EDIT, {"id": token_id, "input": wanted}, actor=who)
             assert (refusal.value.code, refusal.value.reason) == (code, reason), wanted
+            if code == 404:
+                assert refusal.value.errors[0]["message"] == "There is no token with this id that you may change."
         server.revoke(mine)
         with pytest.raises(GraphQLRefused) as refusal:
             server.ask(EDIT, {"id": mine, "input": {"name": "x"}}, actor=holder)

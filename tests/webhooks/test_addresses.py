@@ -114,6 +114,14 @@ def test_urls_of_public_addresses_are_accepted(server: Server, url: str) -> None
     server.ask('mutation { deleteWebhook(id: "public") }', actor=ADMIN)
 
 
+def test_failed_attempt_names_the_host_that_cannot_be_resolved(server: Server) -> None:
+    wanted = {"id": "nowhere", "name": "x", "url": "https://hooks.invalid/", "enabled": False}
+    server.ask(CREATE, {"input": wanted}, actor=ADMIN)
+    tried = server.ask('mutation { testWebhook(id: "nowhere") { error } }', actor=ADMIN)["testWebhook"]
+    assert tried["error"].startswith("The host name hooks.invalid cannot be resolved (")
+    server.ask('mutation { deleteWebhook(id: "nowhere") }', actor=ADMIN)
+
+
 def test_name_that_changes_its_address_is_judged_with_each_attempt() -> None:
     """In a network of its own with a name server that first answers with a public address, then with loopback, where a
     program listens.

@@ -4,6 +4,7 @@
 
 import { html } from "./html.js";
 import { actorName, counted, nameOf, number, short, tokenPath, utc } from "./format.js";
+import { privilegeName } from "./privileges.js";
 
 /**
  * @typedef {{id: string, at: number, action: string, actorUrn: string, actorName: string | null, tokenId: string | null,
@@ -88,10 +89,9 @@ const SENTENCES = {
   "webhook.secret_rotated": (e) => [by(e), " rotated the secret of the webhook ", thing(e)],
   "webhook.replayed": (e) => [by(e), " sent deliveries of the webhook ", thing(e), " again"],
   "setting.changed": (e) => ["The setting ", thing(e), ` changed from ${e.detail.before} to ${e.detail.after}`],
-  "access.denied": (e) => [by(e), " was denied ", thing(e), e.detail.privilege ? `: lacks ${privilegeName(e.detail.privilege)}`
-    : e.detail.scope ? `: lacks the scope ${e.detail.scope}` : null],
-  "authentication.failed": (e) => ["A credential", isReserved(e.actorUrn) ? null : [{ text: " of " }, by(e)], " was rejected at ", thing(e),
-    `: ${String(e.detail.reason ?? "").replaceAll("_", " ")}`],
+  "access.denied": (e) => [by(e), " was denied ", thing(e), denial(e)],
+  "authentication.failed": (e) => (e.detail.reason === "device_not_found" ? [by(e), " entered a user code at ", thing(e), " that is unknown or expired"]
+    : ["A credential", isReserved(e.actorUrn) ? null : [{ text: " of " }, by(e)], " was rejected at ", thing(e), `: ${rejection(e)}`]),
   "datahub.imported": (e) => [by(e), " imported from DataHub"],
   "store.primary_changed": () => ["Another database server became the primary"],
   "store.restored": () => ["The database was restored from a backup"],
@@ -185,5 +185,18 @@ const rows = (event) => counted(event.detail.rowsToDelete ?? 0, "row");
 /** @param {AuditEvent} event */
 const terminal = (event) => `: ${event.detail.client}${event.detail.host ? ` on ${event.detail.host}` : ""}`;
 
-/** "View Audit Log" of VIEW_AUDIT_LOG. @param {string} word */
-const privilegeName = (word) => word.replace(/_PRIVILEGE$/, "").split("_").map((one) => one.slice(0, 1) + one.slice(1).toLowerCase()).join(" ");
+/** What was missing: to the token, or to its actor. @param {AuditEvent} event */
+function denial({ detail }) {
+  const missing = detail.privilege ? privilegeName(detail.privilege) : detail.scope ? `the scope ${detail.scope}` : null;
+  return missing && (detail.because === "token_scopes" ? `: the scopes of the token do not include ${missing}` : `: lacks ${missing}`);
+}
+
+/** @type {Record<string, string>} */
+const REJECTIONS = {
+  actor_suspended: "the actor is suspended",
+  network: "the token is limited to other networks",
+  invalid_grant: "the device code is unknown, used or of another client",
+};
+
+/** @param {AuditEvent} event */
+const rejection = ({ detail }) => REJECTIONS[detail.because ?? detail.reason] ?? String(detail.reason ?? "").replaceAll("_", " ");

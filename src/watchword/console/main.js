@@ -9,7 +9,7 @@ import { errorLine, loading, refreshLists, say } from "./components.js";
 import { focusPage } from "./focus.js";
 import { find, go, onAgain, onTokenInAddress, reload, route, start } from "./router.js";
 import { forgetDrafts, keepDraftsOf } from "./drafts.js";
-import { listenToKeys, mayView, openPalette, showRail, showTips, toSignIn, viewOf, whoAmI } from "./shell.js";
+import { listenToKeys, mayView, missingFor, openPalette, showRail, showTips, toSignIn, viewOf, whoAmI } from "./shell.js";
 import { guardFields } from "./token_lookup.js";
 
 route("overview", "/", () => import("./pages/overview.js"));
@@ -106,7 +106,7 @@ async function show(found, at, params) {
       return;
     }
     if (!mayView(found.name, me)) {
-      notYours(root, at);
+      notYours(root, at, missingFor(found.name, me));
       return;
     }
     render(root, loading());
@@ -149,11 +149,11 @@ function nothingHere(root) {
     <a href="/">Go to the overview.</a></p>`);
 }
 
-/** @param {HTMLElement} root @param {URL} at */
-function notYours(root, at) {
+/** @param {HTMLElement} root @param {URL} at @param {string} missing names of privileges */
+function notYours(root, at, missing) {
   title("Access denied");
-  render(root, html`<h1>Access denied</h1><p>You lack the privilege for <code>${at.pathname}</code>: no policy grants it, or the
-    token you signed in with is limited to other scopes. Ask someone who manages policies for the privilege and reload, or sign
+  render(root, html`<h1>Access denied</h1><p>You lack <strong>${missing}</strong> for <code>${at.pathname}</code>: no policy grants
+    it, or the token you signed in with is limited to other scopes. Ask someone who manages policies for the privilege and reload, or sign
     in with a token that has it. <a href="/">Go to the overview.</a></p>`);
 }
 

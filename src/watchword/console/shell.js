@@ -8,6 +8,7 @@ import { actorName, exact } from "./format.js";
 import { ask, errorLine, say } from "./components.js";
 import { forgetDrafts } from "./drafts.js";
 import { icon } from "./icons.js";
+import { privilegeName } from "./privileges.js";
 import { go } from "./router.js";
 
 /**
@@ -18,18 +19,23 @@ import { go } from "./router.js";
  *   privileges: Privileges}} Me
  */
 
-/** @type {{name: string, label: string, path: string, may: (p: Privileges) => boolean}[]} */
+/**
+ * @typedef {{name: string, label: string, path: string, needs: Partial<Record<keyof Privileges, string>>, any?: boolean}} View
+ *   `needs`: all of these privileges, or with `any` one of them
+ * @type {View[]}
+ */
 const VIEWS = [
-  { name: "overview", label: "Overview", path: "/", may: () => true },
-  { name: "tokens", label: "My tokens", path: "/console/tokens", may: () => true },
-  { name: "all-tokens", label: "All tokens", path: "/console/all-tokens", may: (p) => p.manageTokens },
-  { name: "accounts", label: "Accounts", path: "/console/accounts", may: (p) => p.manageServiceAccounts },
-  { name: "policies", label: "Policies", path: "/console/policies", may: (p) => p.managePolicies },
-  { name: "actors", label: "Actors", path: "/console/actors", may: (p) => p.managePolicies },
-  { name: "operations", label: "Operations", path: "/console/operations", may: (p) => p.truncateTimeseries || p.getIndexSizes },
-  { name: "retention", label: "Retention", path: "/console/retention", may: (p) => p.truncateTimeseries },
-  { name: "webhooks", label: "Webhooks", path: "/console/webhooks", may: (p) => p.manageWebhooks && p.viewAuditLog },
-  { name: "activity", label: "Activity", path: "/console/activity", may: (p) => p.viewAuditLog },
+  { name: "overview", label: "Overview", path: "/", needs: {} },
+  { name: "tokens", label: "My tokens", path: "/console/tokens", needs: {} },
+  { name: "all-tokens", label: "All tokens", path: "/console/all-tokens", needs: { manageTokens: "MANAGE_ACCESS_TOKENS" } },
+  { name: "accounts", label: "Accounts", path: "/console/accounts", needs: { manageServiceAccounts: "MANAGE_SERVICE_ACCOUNTS" } },
+  { name: "policies", label: "Policies", path: "/console/policies", needs: { managePolicies: "MANAGE_POLICIES" } },
+  { name: "actors", label: "Actors", path: "/console/actors", needs: { managePolicies: "MANAGE_POLICIES" } },
+  { name: "operations", label: "Operations", path: "/console/operations",
+    needs: { truncateTimeseries: "TRUNCATE_TIMESERIES_INDEX_PRIVILEGE", getIndexSizes: "GET_TIMESERIES_INDEX_SIZES_PRIVILEGE" }, any: true },
+  { name: "retention", label: "Retention", path: "/console/retention", needs: { truncateTimeseries: "TRUNCATE_TIMESERIES_INDEX_PRIVILEGE" } },
+  { name: "webhooks", label: "Webhooks", path: "/console/webhooks", needs: { manageWebhooks: "MANAGE_WEBHOOKS", viewAuditLog: "VIEW_AUDIT_LOG" } },
+  { name: "activity", label: "Activity", path: "/console/activity", needs: { viewAuditLog: "VIEW_AUDIT_LOG" } },
 ];
 
 /** @param {import("./api.js").Session} current of somebody who is signed in @returns {Me} */
@@ -52,11 +58,19 @@ const WITHIN = { "new-token": "tokens", plan: "operations", offboard: "actors", 
 /** @param {string} name of a route @returns {string} the view of the rail that it belongs to */
 export const viewOf = (name) => WITHIN[name] ?? name;
 
+/** The names of the privileges that the caller lacks for a view; empty if it may use the view. @param {string} name @param {Me} me */
+export function missingFor(name, { privileges }) {
+  const { needs, any } = VIEWS.find((view) => view.name === viewOf(name)) ?? { needs: {} };
+  const all = Object.entries(needs);
+  const missing = all.filter(([flag]) => !privileges[/** @type {keyof Privileges} */ (flag)]).map(([, word]) => privilegeName(word));
+  return any && missing.length < all.length ? "" : missing.join(any ? " or " : " and ");
+}
+
 /** @param {string} name @param {Me} me whether the caller may use the view */
-export const mayView = (name, me) => VIEWS.find((view) => view.name === viewOf(name))?.may(me.privileges) ?? true;
+export const mayView = (name, me) => missingFor(name, me) === "";
 
 /** The views of the rail that the caller may use. @param {Me} me */
-export const viewsOf = (me) => VIEWS.filter((view) => view.may(me.privileges));
+export const viewsOf = (me) => VIEWS.filter((view) => mayView(view.name, me));
 
 /** @type {Me | null} */
 let caller = null;

@@ -253,6 +253,11 @@ def _scopes_text(privileges: tuple[str, ...], scopes: frozenset[str]) -> str:
     return " ".join(sorted([*privileges, *scopes]))
 
 
+def denied_with(limits: Limits, privilege: Privilege) -> Fault:
+    """Says so if the scopes of the caller's token exclude the privilege."""
+    return denied(privilege) if limits.allow(privilege) else out_of_scope(privilege, limits.scopes or ())
+
+
 class Grant(NamedTuple):
     """The privileges of a caller at the policy version of its snapshot."""
 
@@ -272,17 +277,12 @@ class Grant(NamedTuple):
 
     def require(self, privilege: Privilege) -> None:
         if privilege not in self.privileges:
-            raise self._denied(privilege)
-
-    def _denied(self, privilege: Privilege) -> Fault:
-        """Says so if only the token's scopes exclude the privilege."""
-        limits = self.caller.limits
-        return denied(privilege) if privilege in limits.privileges else out_of_scope(privilege, limits.scopes or ())
+            raise denied_with(self.caller.limits, privilege)
 
     def require_any(self, first: Privilege, *others: Privilege) -> None:
         """The error names the first."""
         if first not in self.privileges and not self.privileges.intersection(others):
-            raise self._denied(first)
+            raise denied_with(self.caller.limits, first)
 
     @property
     def precondition(self) -> WritePrecondition:

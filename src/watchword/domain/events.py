@@ -133,8 +133,14 @@ class Action(DescribedWord):
     WEBHOOK_SECRET_ROTATED = "webhook.secret_rotated", "A webhook got a new secret: until when the old one signs too."
     WEBHOOK_REPLAYED = "webhook.replayed", "Deliveries of a webhook were sent again: since when, or how many wait."
     SETTING_CHANGED = "setting.changed", "The service started with a changed setting: old and new value."
-    ACCESS_DENIED = "access.denied", "A caller lacked a privilege: the privilege and the request. Rate-limited."
-    AUTHENTICATION_FAILED = "authentication.failed", "A credential was rejected: reason and address. Rate-limited."
+    ACCESS_DENIED = (
+        "access.denied",
+        "A caller lacked a privilege or scope: which, the request, and whether its token excludes it. Rate-limited.",
+    )
+    AUTHENTICATION_FAILED = (
+        "authentication.failed",
+        "A credential was rejected: reason and address; for a live token, the cause. Rate-limited.",
+    )
     DATAHUB_IMPORTED = "datahub.imported", "An import from DataHub changed something: how many of each kind."
     STORE_PRIMARY_CHANGED = "store.primary_changed", "Another database server became the primary: its timeline."
     STORE_RESTORED = "store.restored", "The database was restored from a backup: choice and affected tokens."

@@ -49,6 +49,10 @@ class Limits(NamedTuple):
     def allow(self, right: Right) -> bool:
         return covering(self.words, right) is not None if isinstance(right, str) else right in self.privileges
 
+    def allow_named(self, word: str) -> bool:
+        """The same for the name of a privilege, or a scope."""
+        return self.allow(Privilege.__members__.get(word, word))
+
     def holds_audience(self, word: str) -> bool:
         return self.audience is not None and word in self.audience
 

@@ -13,9 +13,9 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 from urllib.parse import unquote_to_bytes
 
-from watchword.domain.actors import Bearer, Caller, EffectiveRights
+from watchword.domain.actors import Bearer, Caller, EffectiveRights, denied_with
 from watchword.domain.errors import Fault, Reason
-from watchword.domain.policies import Privilege, denied
+from watchword.domain.policies import Privilege
 from watchword.domain.token_limits import MAX_AUDIENCE, MAX_TEXT, Limits
 from watchword.http.authentication import Authenticator
 from watchword.http.errors import NO_STORE, fault_response
@@ -103,7 +103,7 @@ class ForwardAuth:
             match kind:
                 case "privilege":
                     self._authenticator.require_audience(limits)
-                    _check_privilege(rights, value)
+                    _check_privilege(limits, rights, value)
                 case "scope":
                     if not rights.has_scope(value):
                         raise _not_met(Reason.MISSING_SCOPE, "scope", value)
@@ -132,12 +132,12 @@ def identity_headers(urn: str, token_id: str, scopes: str = "") -> list[Header]:
     ]
 
 
-def _check_privilege(rights: EffectiveRights, name: str) -> None:
+def _check_privilege(limits: Limits, rights: EffectiveRights, name: str) -> None:
     if name not in Privilege.__members__:
         message = "The gateway requires an unknown privilege."
         raise Fault(Reason.MISSING_PRIVILEGE, message, privilege=name[:MAX_AUDIENCE])
     if Privilege[name] not in rights.privileges:
-        raise denied(Privilege[name])
+        raise denied_with(limits, Privilege[name])
 
 
 def _not_met(reason: Reason, what: str, value: str) -> Fault:

@@ -33,6 +33,8 @@ REJECTED_CREDENTIALS = frozenset(
 """A request without a credential is not among them."""
 DENIALS = {Reason.MISSING_PRIVILEGE: "privilege", Reason.MISSING_SCOPE: "scope"}
 """The reasons of recorded denials, and the detail that names what was missing."""
+BEYOND_SCOPES = "token_scopes"
+"""The `because` of a denial by the scopes of the caller's token, whatever its actor holds."""
 OTHER_ORIGINS = "many"
 
 
@@ -131,7 +133,10 @@ class RejectionLog:
     def record_denial(self, caller: Caller, operation: str, fault: Fault) -> None:
         now, action, by = self._start_window(), Action.ACCESS_DENIED.value, caller
         missing = DENIALS[fault.reason]
-        detail = {missing: fault.details.get(missing)}
+        name = fault.details.get(missing)
+        detail = {missing: name}
+        if name and not caller.limits.allow_named(name):
+            detail["because"] = BEYOND_SCOPES
         event = KeptEvent(now, by.actor, by.bearer_id, action, operation, by.peer, by.request_id, detail)
         self._collect(self._windows["denials"].add(caller.actor, event))
 

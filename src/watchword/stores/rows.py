@@ -102,8 +102,8 @@ def created(record: TokenRecord) -> Event:
     return Event(Action.TOKEN_CREATED, record.id, detail)
 
 
-def no_token() -> Fault:
-    return Fault(Reason.TOKEN_NOT_FOUND, "There is no token with this id that you may revoke.")
+def no_token(to: str = "revoke") -> Fault:
+    return Fault(Reason.TOKEN_NOT_FOUND, f"There is no token with this id that you may {to}.")
 
 
 def already_revoked(at: int) -> Fault:

@@ -176,7 +176,7 @@ class SqlTokens(SqlPart):
         now = await check_precondition(tx, precondition, **locks)
         old = await _get(tx, token_id)
         if old is None or (visible is not None and not visible.covers(old)):
-            raise rows.no_token()
+            raise rows.no_token("change")
         if old.revoked_at is not None:
             raise rows.already_revoked(old.revoked_at)
         new = old._replace(
@@ -267,8 +267,9 @@ class SqlTokens(SqlPart):
             await _check_selected(tx, selection, len(dying), now, selection.at_most)
             ids = sorted(dying)
             made = receipt(ids, now)
-            await revoke(tx, precondition, ids, now, lock_rows=False)
-            await write_events(tx, precondition, [_many_revoked(selection, made)], now)
+            if ids:
+                await revoke(tx, precondition, ids, now, lock_rows=False)
+                await write_events(tx, precondition, [_many_revoked(selection, made)], now)
             return made
 
         return await self._db.write_long(work)
