@@ -8,7 +8,7 @@ import { actorName, exact } from "./format.js";
 import { ask, errorLine, say } from "./components.js";
 import { forgetDrafts } from "./drafts.js";
 import { icon } from "./icons.js";
-import { go } from "./router.js";
+import { clearPage, go, mayLeave } from "./router.js";
 
 /**
  * @typedef {Record<"generatePersonalAccessTokens" | "manageTokens" | "manageServiceAccounts" | "introspectTokens"
@@ -110,11 +110,13 @@ function closeMenu() {
 }
 
 export async function signOut() {
+  if (!(await mayLeave())) return;
   /** @type {string | null} */
   let elsewhere = null;
   const leave = async () => {
     elsewhere = await session.signOut();
     forgetDrafts();
+    clearPage();
   };
   try {
     await leave();
