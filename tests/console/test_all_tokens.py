@@ -53,6 +53,10 @@ def test_admin_revokes_200_tokens_and_gets_a_receipt(console: Console, window: W
     expect(page.get_by_role("heading", name="No token matches")).to_be_visible()
     assert {console.server.verify(token).status_code for token, _ in made} == {401}
     assert console.server.verify(leaker.token).status_code == 204
+    page.get_by_role("link", name="My tokens").click()
+    expect(page.get_by_role("heading", name="My tokens")).to_be_visible()
+    expect(receipt).to_have_count(0)
+    page.go_back()
     page.reload()
     expect(receipt).to_contain_text(digest.hexdigest())
     receipt.get_by_role("button", name="Dismiss").click()

@@ -101,14 +101,20 @@ def test_rotation_dialog_states_the_grace_period_and_shows_the_new_token_once(
     console: Console, window: Windows
 ) -> None:
     owner = token_owner(console)
-    _, token_id = console.token(owner.urn, by=owner, name="deploy")
+    secret, token_id = console.token(owner.urn, by=owner, name="deploy")
     page = window(owner).open(token_path(token_id))
     page.get_by_role("button", name="Rotate").click()
     question = page.get_by_role("dialog", name="Rotate deploy?")
     question.get_by_label("Grace period of the old token").select_option("PT1H")
     expect(question).to_contain_text("1 hour after its first use the old token expires")
+    question.get_by_label("Time until the first use").select_option("until the old token expires")
     question.get_by_role("button", name="Rotate deploy").click()
     successor = page.locator("#secret").inner_text()
+    record = "query ($token: String!) { getAccessTokenMetadata(token: $token) { expiresAt } }"
+    old, new = (
+        console.ask(record, {"token": one})["getAccessTokenMetadata"]["expiresAt"] for one in (secret, successor)
+    )
+    assert 0 < old - new < 5 * 60_000
     page.get_by_role("button", name="I have stored it").click()
     expect(page.get_by_role("dialog", name="deploy")).to_contain_text("not used yet")
     assert console.server.ask("{ me { corpUser { urn } } }", token=successor)["me"]["corpUser"]["urn"] == owner.urn

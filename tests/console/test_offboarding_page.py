@@ -100,6 +100,8 @@ def test_person_is_offboarded_by_keyboard_with_a_receipt(console: Console, windo
     page.keyboard.type("Keys of the office returned.")
     page.reload()
     expect(page.get_by_label("Note")).to_have_value("Keys of the office returned.")
+    expect(receipt).to_contain_text("member of none; removed from Leavers")
+    expect(receipt).to_contain_text(f"named by none; removed from for {leaver.name}")
     page.emulate_media(media="print")
     expect(page.get_by_role("button", name="Print")).to_be_hidden()
     expect(page.get_by_label("Steps")).to_be_hidden()
@@ -113,6 +115,28 @@ def test_offboarding_page_passes_axe_and_fits_a_phone(console: Console, window: 
         opened.go(page, f"/console/actors/{leaver.urn}/offboard?step={word}")
         assert violations(page) == [], word
         assert page.evaluate("() => document.documentElement.scrollWidth - innerWidth") <= 0, word
+
+
+def test_policy_of_a_file_does_not_count_as_left(console: Console, window: Windows) -> None:
+    leaver = console.person("leaver")
+    declared = {
+        "id": leaver.name,
+        "name": "Readers",
+        "privileges": ["VIEW_AUDIT_LOG"],
+        "actors": {"users": [leaver.urn]},
+    }
+    console.ask(
+        "mutation ($input: ApplyPoliciesInput!) { applyPolicies(input: $input) { unchanged } }",
+        {"input": {"set": leaver.name, "policies": [declared]}},
+    )
+    page = window(console.root).open(f"/console/actors/{leaver.urn}/offboard?step=access")
+    expect(page.locator("#step-access")).to_contain_text("1 cannot be changed here")
+    expect(page.get_by_role("listitem").filter(has_text="Readers")).to_contain_text(
+        "stays: it comes from a policy file"
+    )
+    page.get_by_role("link", name="Next: Receipt").click()
+    expect(page.locator(".receipt")).to_contain_text("named by 1 policy")
+    expect(page.locator(".receipt")).to_contain_text("change the file")
 
 
 def test_offboarding_is_offered_only_with_its_privileges(console: Console, window: Windows) -> None:

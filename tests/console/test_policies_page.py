@@ -35,6 +35,14 @@ def test_policy_is_created_checked_changed_and_deleted(console: Console, window:
     page.get_by_role("combobox", name="People and groups").fill(reader.name)
     page.get_by_role("option", name=reader.name).click()
     expect(effect).to_contain_text(f"1 person gains {AUDIT}: {reader.name}")
+    chosen = page.get_by_role("list", name="Chosen").get_by_role("listitem")
+    for typed in (console.root.name, "no-such-person"):
+        page.get_by_role("combobox", name="People and groups").fill(typed)
+        page.keyboard.press("Enter")
+    expect(chosen.filter(has_text="not known yet")).to_contain_text("no-such-person")
+    for typed in ("no-such-person", console.root.name):
+        page.get_by_role("button", name=f"Remove {typed}").click()
+    expect(chosen).to_have_count(1)
     page.get_by_role("button", name="Create policy").click()
     expect(page.get_by_role("status").filter(has_text=f"Created the policy {name}")).to_be_visible()
     expect(page.locator("#answer")).to_contain_text("Yes")

@@ -54,3 +54,22 @@ def test_no_secret_is_left_after_its_page(console: Console, window: Windows) -> 
     check_gone(opened, page, rotated)
     page.reload()
     check_gone(opened, page, rotated)
+
+
+def test_sign_out_asks_before_it_removes_a_secret(console: Console, window: Windows) -> None:
+    opened = window(console.person("owner", GENERATE))
+    page = opened.open("/console/tokens/new")
+    page.get_by_label("Name", exact=True).fill("unkept")
+    page.get_by_label("None").check()
+    page.get_by_role("button", name="Create token").click()
+    secret = page.locator("#secret").inner_text()
+    page.get_by_role("button", name="Sign out").click()
+    question = page.get_by_role("dialog", name="Leave without the token?")
+    question.get_by_role("button", name="Stay").click()
+    page.get_by_role("button", name="Check without using it").click()
+    expect(page.get_by_text("The server accepts this token")).to_be_visible()
+    assert "DELETE /session" not in opened.watch.requests
+    page.get_by_role("button", name="Sign out").click()
+    question.get_by_role("button", name="Leave").click()
+    expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
+    check_gone(opened, page, secret)

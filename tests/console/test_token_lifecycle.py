@@ -58,8 +58,9 @@ def test_token_is_created_copied_used_revoked_and_rejected(console: Console, win
     expect(panel.locator(".facts").last).to_contain_text("127.0.0.0/24")
     page.get_by_role("button", name="Revoke ci-deploy").click()
     asked = page.get_by_role("dialog", name="Revoke ci-deploy?")
-    used = rf"(just now|\d+ minutes? ago), as {alice.urn}, from 127\.0\.0\.0/24"
+    used = rf"(just now|\d+ minutes? ago), as {alice.name}, from 127\.0\.0\.0/24"
     expect(asked).to_contain_text(re.compile(used))
+    expect(asked.get_by_role("button", name="Cancel")).to_be_focused()
     asked.get_by_role("button", name="Revoke ci-deploy").click()
     expect(page.get_by_role("status").filter(has_text="ci-deploy")).to_be_visible()
     assert console.server.verify(secret).status_code == 401

@@ -270,6 +270,8 @@ export function ask({ title, content, action, act, danger = false, typed, cancel
     const saved = draft && keepDraft(/** @type {HTMLFormElement} */ (box.querySelector("form")), draft);
     document.body.append(box);
     box.showModal();
+    // Not a time or a link of the content, which a browser would choose.
+    /** @type {HTMLElement} */ (box.querySelector(".dialog-body :is(input, select, textarea), [id$=-typed], .actions button")).focus();
   });
 }
 

@@ -11,12 +11,14 @@ import { go } from "./router.js";
 import { setTheme, showKeys, signOut, viewsOf } from "./shell.js";
 import { ROW, WHOLE, detailsPath, endOf, mayRevoke, mayRotate, statusOf } from "./token_display.js";
 import { findToken, looksLikeToken } from "./token_lookup.js";
+import { actorPath, mayOffboard, offboardingPath } from "./pages/actor_names.js";
 
 /**
  * @typedef {import("./token_display.js").Token} Token
  * @typedef {import("./shell.js").Me} Me
  * @typedef {{label: unknown, detail?: unknown, danger?: boolean, run: () => unknown}} Option
- * @typedef {{name: string, options: Option[]}} Group
+ * @typedef {{name: string, options: Option[], first?: boolean}} Group `first`: above tokens
+ * @typedef {{urn: string, displayName: string | null, status: string | null}} Found a person
  * @typedef {{text: string, opened?: boolean}} Pasted a text with a token; `opened`: it was in the address
  */
 
@@ -24,6 +26,7 @@ const TOKENS = `query FindTokens($input: ListAccessTokensInput) { listAccessToke
 const ONE = `query FindById($id: String!) { getAccessToken(id: $id) { ${WHOLE} } }`;
 const OTHERS = `query FindOthers($text: String!, $people: Boolean!, $accounts: Boolean!, $policies: Boolean!) {
   listUsers(input: {query: $text, count: 6}) @include(if: $people) { users { urn displayName status } }
+  listActors(input: {prefix: $text, count: 1}) @include(if: $people) { actors { urn displayName status } }
   listServiceAccounts(input: {query: $text, count: 4}) @include(if: $accounts) { serviceAccounts { urn displayName } }
   listPolicies(input: {query: $text, count: 4}) @include(if: $policies) { policies { urn name } } }`;
 const TREE = `mutation Tree($one: RevokeAccessTokensInput!, $all: RevokeAccessTokensInput!) {
@@ -186,9 +189,10 @@ export function finder(me, { pasted, done, inline = false } = {}) {
     const wanted = idIn(text);
     const token = wanted ? await byId(wanted, signal) : null;
     // If one kind cannot be searched, the others are shown.
-    const parts = token ? [] : await Promise.allSettled([tokensWith(text, me, signal), othersWith(text, me, signal)]);
+    const parts = token ? [] : await Promise.allSettled([tokensWith(text, me, signal),
+      othersWith(text, me, signal), leaversWith(text, me, signal)]);
     if (signal.aborted) return;
-    const found = parts.flatMap((part) => (part.status === "fulfilled" ? part.value : []));
+    const found = parts.flatMap((part) => (part.status === "fulfilled" ? part.value : [])).sort((one, other) => Number(other.first ?? 0) - Number(one.first ?? 0));
     const [failed] = parts.flatMap((part) => (part.status === "rejected" ? [part.reason] : []));
     const groups = [...(token ? [actionsOn(token, me)] : []), ...local(text, me, inline), ...found];
     const none = !groups.some((group) => group.options.length);
@@ -288,12 +292,10 @@ async function othersWith(text, me, signal) {
   const asked = { people: may.managePolicies || may.manageTokens, accounts: may.manageServiceAccounts, policies: may.managePolicies };
   if (!Object.values(asked).some(Boolean)) return [];
   const found = await graphql(OTHERS, { text, ...asked }, { signal });
-  /** @type {{urn: string, displayName: string | null, status: string | null}[]} */
-  const people = (found.listUsers?.users ?? []).filter((/** @type {{urn: string}} */ one) => !(asked.accounts && ACCOUNT.test(one.urn)));
-  const pathOf = (/** @type {string} */ urn) => (may.managePolicies ? `/console/actors/${encodeURIComponent(urn)}`
-    : `/console/all-tokens?actor=${encodeURIComponent(urn)}`);
+  const people = asked.people ? peopleIn(found, text).filter((one) => !(asked.accounts && ACCOUNT.test(one.urn))) : [];
+  const pathOf = (/** @type {string} */ urn) => (may.managePolicies ? actorPath(urn) : `/console/all-tokens?actor=${encodeURIComponent(urn)}`);
   return [
-    { name: "People", options: people.map((one) => ({ label: actor(one.urn, one.displayName),
+    { name: "People", first: people.some((one) => isNamed(one, text)), options: people.map((one) => ({ label: actor(one.urn, one.displayName),
       detail: one.status === "SUSPENDED" ? "suspended" : actorName(one.urn), run: () => go(pathOf(one.urn)) })) },
     { name: "Accounts", options: (found.listServiceAccounts?.serviceAccounts ?? []).map((/** @type {{urn: string, displayName: string}} */ one) => ({
       label: one.displayName, run: () => go(`/console/accounts/${encodeURIComponent(one.urn)}`) })) },
@@ -301,6 +303,27 @@ async function othersWith(text, me, signal) {
       label: one.name, run: () => go(`/console/policies/${encodeURIComponent(one.urn)}`) })) },
   ];
 }
+
+/** "offboard eve": the people to offboard that match the rest. @param {string} text @param {Me} me @param {AbortSignal} signal @returns {Promise<Group[]>} */
+async function leaversWith(text, me, signal) {
+  const name = /^offboard\s+(.+)$/i.exec(text)?.[1];
+  if (!name || !mayOffboard(me)) return [];
+  const found = await graphql(OTHERS, { text: name, people: true, accounts: false, policies: false }, { signal });
+  return [{ name: "Offboard", first: true, options: peopleIn(found, name).filter((one) => !ACCOUNT.test(one.urn)).map((one) => ({
+    label: html`Offboard ${actor(one.urn, one.displayName)}…`, detail: actorName(one.urn), run: () => go(offboardingPath(one.urn)) })) }];
+}
+
+/**
+ * The first actor by urn that begins with the text may have exactly this name, and many others may contain it.
+ * @param {{listUsers: {users: Found[]}, listActors: {actors: Found[]}}} found @param {string} text @returns {Found[]}
+ */
+function peopleIn({ listUsers: { users }, listActors: { actors } }, text) {
+  const named = [...actors, ...users].filter((one) => isNamed(one, text));
+  return [...new Map([...named, ...users].map((one) => [one.urn, one])).values()];
+}
+
+/** Whether this is the whole name or urn. @param {Found} one @param {string} text */
+const isNamed = (one, text) => [one.urn, actorName(one.urn), one.displayName].some((name) => name?.toLowerCase() === text.toLowerCase());
 
 /** @param {Token} token @param {Me} me @returns {Option} */
 const tokenOption = (token, me) => ({

@@ -54,7 +54,7 @@ export async function go(address, { replace = false, sure = false } = {}) {
   const at = new URL(address, location.href);
   if (at.origin !== location.origin) throw new Error("The address is of another origin.");
   tell(takeToken(at));
-  if (!sure && current?.leave && !(await current.leave())) return;
+  if (!sure && !(await mayLeave())) return;
   if (at.href === location.href) replace = true;
   if (!replace) place += 1;
   const elsewhere = find(at)[0]?.name !== shown;
@@ -84,6 +84,15 @@ export function withQuery(changes, path = location.pathname) {
 
 /** Another view with the same query: filters, order and page stay. @param {string} path */
 export const withSameQuery = (path) => path + location.search;
+
+/** Whether the page may be left. It may ask the user. */
+export const mayLeave = async () => !current?.leave || current.leave();
+
+/** Remove the page, without asking: nothing of it may be seen any more. */
+export function clearPage() {
+  current = undefined;
+  document.getElementById("main")?.replaceChildren();
+}
 
 /** Load the page of the current address again. */
 export const reload = () => arrive(true);

@@ -9,7 +9,7 @@ import { ask, errorLine, say } from "./components.js";
 import { forgetDrafts } from "./drafts.js";
 import { icon } from "./icons.js";
 import { privilegeName } from "./privileges.js";
-import { go } from "./router.js";
+import { clearPage, go, mayLeave } from "./router.js";
 
 /**
  * @typedef {Record<"generatePersonalAccessTokens" | "manageTokens" | "manageServiceAccounts" | "introspectTokens"
@@ -124,11 +124,13 @@ function closeMenu() {
 }
 
 export async function signOut() {
+  if (!(await mayLeave())) return;
   /** @type {string | null} */
   let elsewhere = null;
   const leave = async () => {
     elsewhere = await session.signOut();
     forgetDrafts();
+    clearPage();
   };
   try {
     await leave();

@@ -4,7 +4,7 @@
 
 import { html, render } from "./html.js";
 import { graphql, newKey } from "./api.js";
-import { DAY, HOUR, MINUTE, counted, exact, span, time, utc } from "./format.js";
+import { DAY, HOUR, MINUTE, actor, counted, exact, span, time, utc } from "./format.js";
 import { ask, field, warning } from "./components.js";
 import { go } from "./router.js";
 import { creating, showSecret } from "./created_token.js";
@@ -22,6 +22,7 @@ const ROTATE = `mutation Rotate($id: String!, $overlap: String, $grace: String) 
 
 /** @type {[string, number][]} */
 const OVERLAPS = [["PT1H", HOUR], ["P1D", DAY], ["P7D", 7 * DAY], ["P30D", 30 * DAY]];
+const LONGEST_OVERLAP = 90 * DAY;
 /** @type {[string, number][]} */
 const GRACES = [["PT0S", 0], ["PT5M", 5 * MINUTE], ["PT1H", HOUR], ["P1D", DAY], ["P7D", 7 * DAY]];
 
@@ -52,7 +53,7 @@ export async function revoke(context, token, { close, changed }) {
     content: html`
       <p>${dead ? html`All tokens created with it stop` : html`<strong>${token.name}</strong> stops`} working immediately, everywhere. This cannot be undone.</p>
       <dl class="facts">
-        <dt>Last used</dt><dd>${token.lastUsedAt === null ? "never" : html`${time(token.lastUsedAt)}, as ${token.actorUrn}${token.lastNetwork
+        <dt>Last used</dt><dd>${token.lastUsedAt === null ? "never" : html`${time(token.lastUsedAt)}, as ${actor(token.actorUrn, token.actorName)}${token.lastNetwork
           ? html`, from <code>${token.lastNetwork}</code>` : null}`}</dd>
         <dt>Uses</dt><dd>${counted(token.useCount, "time")}</dd>
         ${counts ? html`<dt>Also revoked</dt><dd>${withIt ? html`<strong>${counted(withIt, dead ? "token" : "other token")}</strong>: derived from it,
@@ -107,6 +108,10 @@ export async function edit(token, saved) {
 export async function rotate(context, token) {
   const left = token.expiresAt === null ? Infinity : token.expiresAt - Date.now();
   const overlaps = OVERLAPS.filter(([, length]) => length < left);
+  // The server rejects an overlap that ends after the old token, so this one ends a minute or two before.
+  const minutesLeft = () => Math.floor((Number(token.expiresAt) - Date.now()) / MINUTE) - 1;
+  // Without an overlap the server takes a day, or less if the old token expires before.
+  const untilOldExpires = () => (left > DAY ? `PT${minutesLeft()}M` : null);
   /** @type {any} */
   let made = null;
   const key = newKey();
@@ -115,7 +120,7 @@ export async function rotate(context, token) {
   const steps = document.createElement("ol");
   steps.className = "steps";
   const draw = () => {
-    const wait = OVERLAPS.find(([word]) => word === overlap)?.[1] ?? left;
+    const wait = OVERLAPS.find(([word]) => word === overlap)?.[1] ?? (left > DAY ? minutesLeft() * MINUTE : left);
     const rest = GRACES.find(([word]) => word === grace)?.[1] ?? 0;
     const until = Date.now() + wait;
     render(steps, html`<li><strong>Now</strong> the new token is shown. Both tokens work.</li>
@@ -135,7 +140,7 @@ export async function rotate(context, token) {
             overlap = /** @type {HTMLSelectElement} */ (event.currentTarget).value;
             draw();
           }}>${overlaps.length ? overlaps.map(([word, length]) => html`<option value="${word}" ?selected=${word === overlap}>${span(length)}</option>`) : null}
-          ${overlap ? null : html`<option value="" selected>until the old token expires</option>`}</select></label>
+          ${left < LONGEST_OVERLAP ? html`<option value="" ?selected=${!overlap}>until the old token expires</option>` : null}</select></label>
         <label class="field" for="grace">Grace period of the old token
           <select id="grace" name="grace" @change=${(/** @type {Event} */ event) => {
             grace = /** @type {HTMLSelectElement} */ (event.currentTarget).value;
@@ -143,8 +148,8 @@ export async function rotate(context, token) {
           }}>${GRACES.map(([word, length]) => html`<option value="${word}" ?selected=${word === grace}>${span(length)}</option>`)}</select></label>
       </div>${steps}`,
     act: async () => {
-      const asked = { id: token.id, overlap: overlap || null, grace };
-      const answer = await creating(context.root, token.name, () => graphql(ROTATE, asked, { key: key + overlap + grace }));
+      const asked = { id: token.id, overlap: overlap || untilOldExpires(), grace };
+      const answer = await creating(context.root, token.name, () => graphql(ROTATE, asked, { key: key + (asked.overlap ?? "") + grace }));
       made = answer.rotateAccessToken;
     },
   });

@@ -69,7 +69,7 @@ export async function tokenList(first, { title, path, base, everyone, nothing })
   const place = (/** @type {string} */ which) => /** @type {HTMLElement} */ (root.querySelector(which));
   const list = place(".list");
   const input = /** @type {HTMLInputElement} */ (place("#search"));
-  const kept = receipts(place("#receipts"), me.urn);
+  const kept = receipts(place("#receipts"), me.urn, path);
 
   /** @param {import("./token_filters.js").FilterControl} what */
   function control({ name, label, choices }) {

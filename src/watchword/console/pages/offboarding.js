@@ -1,6 +1,7 @@
 /**
  * Offboarding step by step: suspend, own tokens, tokens made for others, service accounts, groups and policies, receipt.
- * What is done and what is left comes from the service at every step, so it can be left and resumed anywhere.
+ * What is done and what is left comes from the service at every step, so it can be left and resumed anywhere. Only the
+ * names of the groups and policies that the actor was removed from are kept in this tab.
  */
 
 import { html, render } from "../html.js";
@@ -8,10 +9,10 @@ import { graphql } from "../api.js";
 import { actor, counted, exact, fullTime, number, time, tokenPath } from "../format.js";
 import { ask, errorLine, field, loadList, notice, table, warning } from "../components.js";
 import { lastUsed, typedFrom } from "../damage.js";
-import { keepDraft } from "../drafts.js";
+import { keepDraft, keepValue, keptValue } from "../drafts.js";
 import { go, setHooks, withQuery } from "../router.js";
 import { statusOf } from "../token_display.js";
-import { actorLink, actorName, actorPath, groupName, urnCode } from "./actor_names.js";
+import { GROUP, actorLink, actorName, actorPath, groupName, urnCode } from "./actor_names.js";
 
 /**
  * @typedef {import("../token_display.js").Token} Token
@@ -53,7 +54,7 @@ const leftIn = (plan) => ({
   tokens: plan.tokenCount,
   minted: plan.mintedTokenCount,
   accounts: plan.serviceAccounts.length,
-  access: plan.groups.length + plan.policies.length,
+  access: plan.groups.length + plan.policies.filter(isRemovable).length,
   receipt: 0,
 });
 
@@ -64,13 +65,23 @@ export async function page(context) {
   let at = context;
   /** @type {string | null} */
   let shown = null;
-  /** @type {string[]} the groups that were left while this page was open */
-  let groupsLeft = [];
+  /** @type {Record<string, string>} names by urn: groups and policies that the actor was removed from in this tab */
+  let removed = /** @type {Record<string, string> | null} */ (keptValue(`removed ${urn}`)) ?? {};
   /** @type {Set<string>} ids of tokens, kept when the list loads again */
   let selected = new Set();
   /** @type {Map<string, string>} */
   let groupsNamed = new Map();
   const nameOfGroup = (/** @type {string} */ group) => groupsNamed.get(group) ?? groupName(group);
+  /** @param {[string, string][]} entries urns and names */
+  const keepRemoved = (entries) => {
+    removed = { ...removed, ...Object.fromEntries(entries) };
+    keepValue(`removed ${urn}`, removed);
+  };
+  /** For the receipt. @param {boolean} groups or policies @param {string[]} now those that name the actor, again or still */
+  const removedFrom = (groups, now) => {
+    const names = Object.entries(removed).filter(([one]) => one.startsWith(GROUP) === groups && !now.includes(one)).map(([, name]) => name);
+    return names.length ? `; removed from ${names.join(", ")}` : "";
+  };
   render(root, html`<div class="page-head"><h1 id="title">Offboard ${actorName(urn)}</h1>
       <a class="button" href="${actorPath(urn)}">Back to the actor</a></div>
     <p class="quiet lead">Each step shows what there is before it changes anything. Leave at any time: the service knows what is done.</p>
@@ -93,7 +104,7 @@ export async function page(context) {
     const name = actorName(urn, plan.displayName);
     at.title(`Offboard ${name}`);
     render(place("title"), `Offboard ${name}`);
-    render(place("offboarding"), html`${steps(step, left)}
+    render(place("offboarding"), html`${steps(step, left, plan.policies.filter((policy) => !isRemovable(policy)).length)}
       ${plan.known ? null : warning(html`<p>Nothing is known of <code>${urn}</code>: no token, name, group, session or policy. Check the urn.</p>`)}
       <section class="card stack offboarding-step" aria-labelledby="step-title"><h2 id="step-title" tabindex="-1">${STEPS.find(([word]) => word === step)?.[1]}</h2>
       ${contents[step](plan, name, uses)}${onward(step)}</section>`);
@@ -105,11 +116,11 @@ export async function page(context) {
     shown = step;
   });
 
-  /** @param {Step} here @param {Record<Step, number>} left */
-  const steps = (here, left) => html`<nav aria-label="Steps" class="offboarding-steps"><ol>${STEPS.map(([word, label], index) => html`<li>
+  /** @param {Step} here @param {Record<Step, number>} left @param {number} kept policies that cannot be changed here */
+  const steps = (here, left, kept) => html`<nav aria-label="Steps" class="offboarding-steps"><ol>${STEPS.map(([word, label], index) => html`<li>
     <a href="${stepPath(word)}" id="step-${word}" aria-current="${word === here ? "step" : null}">${index + 1}. ${label}
       <span class="quiet small block">${word === "receipt" ? "to print" : word === "suspend" ? (left.suspend ? "to do" : "✓ done")
-        : left[word] ? `${number(left[word])} left` : "✓ none left"}</span></a></li>`)}</ol></nav>`;
+        : left[word] ? `${number(left[word])} left` : word === "access" && kept ? `✓ ${number(kept)} cannot be changed here` : "✓ none left"}</span></a></li>`)}</ol></nav>`;
 
   /** @param {Step} step */
   const stepPath = (step) => withQuery({ step });
@@ -169,7 +180,7 @@ export async function page(context) {
       ${plan.groups.length ? html`<ul class="grants">${plan.groups.map((group) => html`<li><a href="${actorPath(group)}?show=groups" title="${group}">${nameOfGroup(group)}</a></li>`)}</ul>
         ${plan.suspension && !plan.tokenCount ? html`<p><button type="button" class="danger" id="leave-groups" @click=${(/** @type {Event} */ event) => act(event, async () => {
           const { receipt } = (await graphql(LEAVE, { urn })).offboardActor;
-          groupsLeft = [...groupsLeft, ...receipt.groups];
+          keepRemoved(receipt.groups.map((/** @type {string} */ group) => [group, nameOfGroup(group)]));
           return html`Removed <strong>${name}</strong> from ${counted(receipt.groups.length, "group")}.`;
         })}>Remove ${name} from ${counted(plan.groups.length, "group")}</button></p>`
           : html`<p class="quiet">First ${plan.suspension ? html`revoke the tokens of ${name}` : html`suspend ${name}`}: <a href="${stepPath(plan.suspension ? "tokens" : "suspend")}">go
@@ -178,9 +189,10 @@ export async function page(context) {
       <h3>${counted(plan.policies.length, "policy", "policies")}</h3>
       ${plan.policies.length ? html`<p>Each names ${name} and grants ${name} nothing while the suspension lasts.</p>
         <ul class="members">${plan.policies.map((policy) => html`<li><a href="/console/policies/${encodeURIComponent(policy.urn)}">${policy.name}</a>
-          ${policy.editable && policy.source === "API" ? html`<button type="button" id="policy-${policy.urn}" @click=${(/** @type {Event} */ event) => act(event,
+          ${isRemovable(policy) ? html`<button type="button" id="policy-${policy.urn}" @click=${(/** @type {Event} */ event) => act(event,
             () => takeOut(policy, name))}>Remove ${name}<span class="unseen"> from ${policy.name}</span></button>`
-            : html`<span class="quiet small">${whyKept(policy)}</span>`}</li>`)}</ul>`
+            : html`<span class="quiet small">stays: ${whyKept(policy)}</span>`}</li>`)}</ul>
+        ${plan.policies.every(isRemovable) ? null : html`<p class="quiet">You can go on: the receipt names what stays, and why.</p>`}`
         : html`<p>No policy names ${name}.</p>`}`,
 
     receipt: (plan, name, uses) => html`<div class="receipt stack">
@@ -191,8 +203,9 @@ export async function page(context) {
         ${plan.suspension ? html`<dt>Own tokens</dt><dd>${revoked(plan.suspension.tokens)}</dd>
           <dt>Tokens for others</dt><dd>${revoked(plan.suspension.mintedTokens)}</dd>` : null}
         <dt>Sessions</dt><dd>${plan.sessionCount ? `${number(plan.sessionCount)} open` : "none open"}</dd>
-        <dt>Groups</dt><dd>${plan.groups.length ? `member of ${counted(plan.groups.length, "group")}` : "member of none"}${groupsLeft.length
-          ? `; removed from ${groupsLeft.map(nameOfGroup).join(", ")}` : ""}</dd>
+        <dt>Groups</dt><dd>${plan.groups.length ? `member of ${counted(plan.groups.length, "group")}` : "member of none"}${removedFrom(true, plan.groups)}</dd>
+        <dt>Policies</dt><dd>${plan.policies.length ? `named by ${counted(plan.policies.length, "policy", "policies")}` : "named by none"}${removedFrom(false,
+          plan.policies.map((policy) => policy.urn))}</dd>
         <dt>Read</dt><dd>${exact(Date.now())} by ${actor(me.urn, me.displayName)} at ${location.origin}</dd></dl>
       <h3>Left alone</h3>${leftAlone(plan, name, uses)}
       <form class="note">${field({ id: "note", label: "Note", optional: true, hint: "Printed with the receipt. It is not stored by the service.",
@@ -300,6 +313,7 @@ export async function page(context) {
     const { actors, ...rest } = (await graphql(POLICY, { urn: policy.urn })).getPolicy;
     const users = actors.users.filter((/** @type {string} */ user) => user !== urn);
     await graphql(UPDATE, { urn: policy.urn, input: { ...rest, type: "PLATFORM", actors: { ...actors, users } } });
+    keepRemoved([[policy.urn, policy.name]]);
     return html`Removed <strong>${name}</strong> from the policy <strong>${policy.name}</strong>.`;
   }
 
@@ -327,7 +341,10 @@ export async function page(context) {
   await show(context);
 }
 
-/** @param {Policy} policy */
+/** Whether an actor can be removed from it here. @param {Policy} policy */
+const isRemovable = (policy) => policy.editable && policy.source === "API";
+
+/** @param {Policy} policy that is not removable */
 const whyKept = (policy) => (policy.source === "FILE" ? "it comes from a policy file: change the file" : "the service writes it at each start");
 
 /** The names of these groups, as far as they were made here. @param {string[]} urns @param {AbortSignal} signal */

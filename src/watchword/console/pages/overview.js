@@ -2,7 +2,7 @@
 
 import { html, render, svg } from "../html.js";
 import { graphql } from "../api.js";
-import { DAY, actor, counted, inTerminal, number, time } from "../format.js";
+import { DAY, actor, counted, fullTime, inTerminal, number, time } from "../format.js";
 import { codeBox, loadList, loading } from "../components.js";
 import { go, setHooks } from "../router.js";
 import { barChart, dayName, fullDay, startOf } from "../charts.js";
@@ -68,7 +68,7 @@ export async function page(first) {
 
   const showNeeds = () => loadList(place("needs"), signal, async (mine) => {
     const rows = (await Promise.all([
-      ...(found ? [expiring(found, me, all, mine), unused(found, me, all, list, mine), suspended(found, mine)] : []),
+      ...(found ? [expiring(found, me, all, list, mine), unused(found, me, all, list, mine), suspended(found, mine)] : []),
       webhooks(me, mine), waitingRuns(me, mine)])).flat();
     render(place("needs"), rows.length ? html`<ul class="needs-list">${rows.map((need) => html`<li><span>${need.text}</span><a
       class="button ${need.risky ? "danger" : ""}" href="${need.href}">${need.action}</a></li>`)}</ul>`
@@ -184,15 +184,28 @@ async function tokensWith(me, all, filters, sort, signal) {
   return (await graphql(TOKENS, { input }, { signal })).listAccessTokens;
 }
 
-/** @param {Numbers} found @param {import("../shell.js").Me} me @param {boolean} all @param {AbortSignal} signal @returns {Promise<Need[]>} */
-async function expiring(found, me, all, signal) {
+/**
+ * @param {Numbers} found @param {import("../shell.js").Me} me @param {boolean} all @param {string} list @param {AbortSignal} signal
+ * @returns {Promise<Need[]>}
+ */
+async function expiring(found, me, all, list, signal) {
   if (!found.expiring7Days) return [];
   const now = Date.now();
-  const { tokens } = await tokensWith(me, all, [
+  const { total, tokens } = await tokensWith(me, all, [
     { field: "expiresAt", condition: "GREATER_THAN", value: String(now) }, { field: "expiresAt", condition: "LESS_THAN", value: String(now + WEEK) },
     { field: "lastUsedAt", condition: "GREATER_THAN", value: "P7D" }], "expiresAt", signal);
-  return tokens.filter((token) => mayRotate(token, me)).map((token) => ({
-    text: html`<strong>${token.name}</strong>${whose(token, me)} is in use and expires ${time(token.expiresAt)}.`, action: "Rotate…", href: `${detailsPath(token, me)}#rotate` }));
+  const shown = tokens.filter((token) => mayRotate(token, me));
+  const successors = shown.flatMap((token) => token.replacedBy ?? []);
+  // A successor that was not used in time has expired.
+  const waiting = successors.length ? (await tokensWith(me, all, [{ field: "id", condition: "IN", values: successors }], "name", signal)).tokens : [];
+  const rest = total - tokens.length;
+  return [...shown.map((token) => {
+    const next = waiting.find((one) => one.id === token.replacedBy);
+    return { text: html`<strong>${token.name}</strong>${whose(token, me)} is in use and expires ${time(token.expiresAt)}.${next
+      ? html` Its successor waits for its first use until ${fullTime(next.expiresAt)}.` : null}`,
+      ...(next ? { action: "Open successor", href: detailsPath(next, me) } : { action: "Rotate…", href: `${detailsPath(token, me)}#rotate` }) };
+  }), ...(rest ? [{ text: html`<strong>${counted(rest, "more token")}</strong> in use ${rest === 1 ? "expires" : "expire"} within 7 days.`, action: "Show all…",
+    href: `${list}?status=live&expires=week&used=week` }] : [])];
 }
 
 /** @param {Token} token @param {import("../shell.js").Me} me */

@@ -16,6 +16,8 @@ import { GROUP, actorName, groupName, userUrn } from "./actor_names.js";
 const SEARCH = `query Subjects($query: String!) {
   listUsers(input: {query: $query, count: 8}) { users { urn displayName } }
   listGroups(input: {query: $query, count: 5}) { groups { urn name memberCount } } }`;
+const KNOWN = `query IsKnown($urn: String!) { getActor(urn: $urn) { displayName known } }`;
+const UNKNOWN = "not known yet";
 
 /** @param {Found} group @returns {Subject} */
 const ofGroup = ({ urn, name, memberCount }) => ({
@@ -40,6 +42,9 @@ export function subjectPicker({ id, name, users, groups, describedby }) {
   let options = [];
   let active = -1;
   let last = 0;
+  /** @type {string[]} */
+  const unchecked = [];
+  let checking = false;
 
   const node = element(html`<div class="picker">
     <textarea name="${name}" hidden .value=${[...known.values()].map(lineOf).join("\n")} @input=${() => draw()}></textarea>
@@ -63,13 +68,32 @@ export function subjectPicker({ id, name, users, groups, describedby }) {
   function draw() {
     for (const line of area.value.split("\n").filter(Boolean)) {
       const [urn, label] = line.split("\t");
-      if (!known.has(urn)) known.set(urn, { ...ofUrn(urn), label: label || ofUrn(urn).label });
+      if (known.has(urn)) continue;
+      known.set(urn, { ...ofUrn(urn), label: label || ofUrn(urn).label });
+      if (!urn.startsWith(GROUP)) unchecked.push(urn);
     }
+    void check();
     render(chosen, urns().map((urn) => {
       const { label, about } = known.get(urn) ?? ofUrn(urn);
-      return html`<li title="${urn}"><span>${label}${urn.startsWith(GROUP) ? html` <small>${about}</small>` : null}</span><button type="button"
+      return html`<li title="${urn}"><span>${label}${urn.startsWith(GROUP) || about === UNKNOWN ? html` <small>${about}</small>` : null}</span><button type="button"
         class="plain" aria-label="Remove ${label}" @click=${() => remove(urn, label)}>✕</button></li>`;
     }));
+  }
+
+  /** Mark typed names that no one has, one after the other: a policy may name people before their first token. */
+  async function check() {
+    if (checking) return;
+    checking = true;
+    for (let urn = unchecked.shift(); urn; urn = unchecked.shift()) {
+      try {
+        const found = (await graphql(KNOWN, { urn })).getActor;
+        known.set(urn, found.known ? ofUser({ urn, displayName: found.displayName }) : { ...ofUrn(urn), about: UNKNOWN });
+        draw();
+      } catch {
+        // Not a urn, which saving reports, or no answer: without a mark.
+      }
+    }
+    checking = false;
   }
 
   /** @param {string} urn @param {string} label */
