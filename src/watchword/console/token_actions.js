@@ -23,6 +23,8 @@ const ROTATE = `mutation Rotate($id: String!, $overlap: String, $grace: String) 
 /** @type {[string, number][]} */
 const OVERLAPS = [["PT1H", HOUR], ["P1D", DAY], ["P7D", 7 * DAY], ["P30D", 30 * DAY]];
 const LONGEST_OVERLAP = 90 * DAY;
+/** For reading the dialog before it is confirmed. */
+const SPARE_MINUTES = 30;
 /** @type {[string, number][]} */
 const GRACES = [["PT0S", 0], ["PT5M", 5 * MINUTE], ["PT1H", HOUR], ["P1D", DAY], ["P7D", 7 * DAY]];
 
@@ -108,10 +110,11 @@ export async function edit(token, saved) {
 export async function rotate(context, token) {
   const left = token.expiresAt === null ? Infinity : token.expiresAt - Date.now();
   const overlaps = OVERLAPS.filter(([, length]) => length < left);
-  // The server rejects an overlap that ends after the old token, so this one ends a minute or two before.
-  const minutesLeft = () => Math.floor((Number(token.expiresAt) - Date.now()) / MINUTE) - 1;
+  // The server rejects an overlap that ends after the old token, so this one ends minutes before. A second try sends the
+  // same one, so that it gets the token of the first.
+  const minutesLeft = Math.floor(left / MINUTE) - SPARE_MINUTES;
   // Without an overlap the server takes a day, or less if the old token expires before.
-  const untilOldExpires = () => (left > DAY ? `PT${minutesLeft()}M` : null);
+  const untilOldExpires = left > DAY ? `PT${minutesLeft}M` : null;
   /** @type {any} */
   let made = null;
   const key = newKey();
@@ -120,7 +123,7 @@ export async function rotate(context, token) {
   const steps = document.createElement("ol");
   steps.className = "steps";
   const draw = () => {
-    const wait = OVERLAPS.find(([word]) => word === overlap)?.[1] ?? (left > DAY ? minutesLeft() * MINUTE : left);
+    const wait = OVERLAPS.find(([word]) => word === overlap)?.[1] ?? (left > DAY ? minutesLeft * MINUTE : left);
     const rest = GRACES.find(([word]) => word === grace)?.[1] ?? 0;
     const until = Date.now() + wait;
     render(steps, html`<li><strong>Now</strong> the new token is shown. Both tokens work.</li>
@@ -148,7 +151,7 @@ export async function rotate(context, token) {
           }}>${GRACES.map(([word, length]) => html`<option value="${word}" ?selected=${word === grace}>${span(length)}</option>`)}</select></label>
       </div>${steps}`,
     act: async () => {
-      const asked = { id: token.id, overlap: overlap || untilOldExpires(), grace };
+      const asked = { id: token.id, overlap: overlap || untilOldExpires, grace };
       const answer = await creating(context.root, token.name, () => graphql(ROTATE, asked, { key: key + (asked.overlap ?? "") + grace }));
       made = answer.rotateAccessToken;
     },
