@@ -2,7 +2,7 @@
  * Drafts: what is typed into a form is kept in session storage until it is saved or discarded. So it survives Esc, leaving
  * the page, a reload and the end of a session.
  *
- * A draft belongs to one actor: drafts of others are removed when somebody signs in, and all are removed on sign-out.
+ * A draft belongs to one actor. A sign-in removes the drafts of other actors, and a sign-out removes all drafts.
  * Passwords, fields marked `data-secret` and texts that contain a token are never kept.
  */
 

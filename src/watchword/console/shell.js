@@ -38,7 +38,7 @@ const VIEWS = [
   { name: "activity", label: "Activity", path: "/console/activity", needs: { viewAuditLog: "VIEW_AUDIT_LOG" } },
 ];
 
-/** @param {import("./api.js").Session} current of somebody who is signed in @returns {Me} */
+/** @param {import("./api.js").Session} current of a signed-in user @returns {Me} */
 export const whoAmI = (current) => ({
   urn: current.actorUrn ?? "",
   displayName: current.displayName ?? null,

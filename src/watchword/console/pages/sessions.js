@@ -39,7 +39,7 @@ export async function page(context) {
 
   function showHead() {
     const own = !all() && actor() === me.urn;
-    render(place("whose"), html`Browsers in which ${all() ? "somebody is" : own ? "you are" : html`<strong>${actorName(actor())}</strong> is`}
+    render(place("whose"), html`Browsers in which ${all() ? "someone is" : own ? "you are" : html`<strong>${actorName(actor())}</strong> is`}
       signed in to this console. A session ends when it is signed out, is not used for long, or its token or actor is stopped.
       Ending it revokes no token.`);
     if (!me.privileges.managePolicies) return;

@@ -61,7 +61,7 @@ function byToken(current, next) {
 /** @param {import("../api.js").Session} current */
 const firstToken = (current) => html`<p>${current.provider ? "With the button above you need none." : null} Ask someone who manages
     tokens to create one for you.</p>
-  <p>Nobody has one? Create the first on the server's machine, as the user who runs the service${current.dataDir ? ""
+  <p>If no one has a token yet, create the first on the server's machine, as the user who runs the service${current.dataDir ? ""
     : html`, with its settings (<code>--data-dir</code>, or its environment)`}. It acts as the root actor:</p>
   ${codeBox(onServer("watchword token create --local --name console", current))}`;
 
