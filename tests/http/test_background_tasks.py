@@ -20,11 +20,13 @@ def test_failing_task_is_reported_and_restarted(make_server: MakeServer) -> None
     assert server.verify("no token").status_code == 401
 
     reading = {"expiry", "rejections", "webhooks"}  # the tasks that read or write events
-    until(lambda: {line["task"] for line in failures(server)} == reading, "they have failed")
+    maybe = {*reading, "purge"}  # prunes events at the start, and again after minutes
+    until(lambda: {line["task"] for line in failures(server)} >= reading, "they have failed")
     until(lambda: health(server)["status"] == "degraded", "that is shown")
     assert server.http.get("/health/ready").status_code == 200
     background = health(server)["parts"]["background"]
-    assert (background["status"], background["failing"]) == ("degraded", sorted(reading))
+    assert background["status"] == "degraded"
+    assert reading <= set(background["failing"]) <= maybe
     assert "no such table" in failures(server)[0]["why"]
 
     change_store(server, "ALTER TABLE misplaced RENAME TO events")
