@@ -14,7 +14,7 @@ DEMO_ARGS ?=
 JOBS ?= 6
 
 .DEFAULT_GOAL := help
-.PHONY: help size serve sign-in-demo opensearch test soak lint types format bench bench-compare mutants reference screenshots docs docs-serve dist lock clean
+.PHONY: help size serve sign-in-demo opensearch test soak lint types bytecode format bench bench-compare mutants reference screenshots docs docs-serve dist lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -33,7 +33,8 @@ opensearch: ## run an OpenSearch to play with
 	@echo "When it listens: WATCHWORD_INDEX_URL=http://127.0.0.1:$(OPENSEARCH_PORT) make serve"
 	@exec $(PYTHON) scripts/search-node run opensearch-2 --port $(OPENSEARCH_PORT) $(OPENSEARCH_ARGS)
 
-test: lint types ## check style and types, then run the whole suite, as CI does
+test: $(VENV)/.installed-dev ## check style and types, then run the whole suite, as CI does
+	@$(MAKE) --no-print-directory -j 2 --output-sync lint types bytecode
 	$(BIN)/pytest -n $(JOBS) --dist worksteal -m "not soak" $(TEST_ARGS)
 
 soak: $(VENV)/.installed-dev ## run the long forms of fault and load tests
@@ -45,6 +46,10 @@ lint: $(VENV)/.installed-dev ## check style
 
 types: $(VENV)/.installed-dev ## check types
 	$(BIN)/mypy
+
+# Compiles the tests while mypy uses the other processor. Otherwise each worker of pytest compiles all of them.
+bytecode: $(VENV)/.installed-dev
+	-@$(BIN)/pytest --collect-only -qq > /dev/null 2>&1
 
 format: $(VENV)/.installed-dev ## put the code into its form
 	$(BIN)/ruff format .

@@ -98,6 +98,7 @@ def test_performance_page_matches_the_published_results() -> None:
     assert publish.NUMBERS.read_text() == publish.numbers(runs)
 
 
+@pytest.mark.soak
 def test_bench_shapes_compares_an_expensive_request_with_a_normal_one(tmp_path: Path) -> None:
     flags = ["--tokens", "1000", "--seconds", "0.1", "--only", "90 lines of 200 hops"]
     ran = bench("shapes", *flags, "--folder", str(ROOT), "--out", str(tmp_path))

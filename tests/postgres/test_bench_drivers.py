@@ -3,11 +3,14 @@
 import subprocess
 import sys
 
+import pytest
+
 from tests.support.pages import ROOT
 from tests.support.postgres import DEBIAN, programs
 from tests.support.waiting import SECONDS
 
 
+@pytest.mark.soak
 def test_driver_benchmark_measures_every_driver_format_and_plan() -> None:
     programs(DEBIAN)  # skips if not installed
     flags = ["--repeats", "1", "--seconds", "0.2", "--tokens", "1000", "--parts", "drivers", "answers", "plans"]
