@@ -18,6 +18,10 @@ NOT_FROM_CACHE = """() => performance.getEntriesByType("resource")
   .filter((one) => one.transferSize).map((one) => new URL(one.name).pathname)"""
 
 
+def ask_for_another_version(route: Route) -> None:
+    route.continue_(url=re.sub(r"/assets/\w+/", "/assets/0123456789abcdef/", route.request.url))
+
+
 def test_warm_reload_loads_only_the_page_and_its_data(console: Console, window: Windows) -> None:
     page = window(console.person("owner", GENERATE)).open("/console/tokens")
     assert [one for one in page.evaluate(NOT_FROM_CACHE) if one.endswith("/main.js")]
@@ -30,16 +34,26 @@ def test_page_from_before_an_upgrade_asks_to_reload(console: Console, window: Wi
     opened = window(console.root)
     page = opened.open("/console/tokens")
     opened.watch.allow("404")
-
-    def ask_for_another_version(route: Route) -> None:
-        route.continue_(url=re.sub(r"/assets/\w+/", "/assets/0123456789abcdef/", route.request.url))
-
     page.route("**/assets/**", ask_for_another_version)
     page.get_by_role("link", name="Policies").click()
     expect(page.get_by_role("alert")).to_contain_text("The server has a newer version of this page. Reload it.")
     page.unroute("**/assets/**", ask_for_another_version)
     page.get_by_role("button", name="Reload").click()
     expect(page.get_by_role("heading", name="Policies", level=1)).to_be_visible()
+
+
+def test_page_whose_script_another_version_lacks_offers_to_reload(console: Console, window: Windows) -> None:
+    opened = window(console.root)
+    page = opened.open("/console/tokens")
+    hint = page.get_by_text("The console is still loading.")
+    expect(hint).to_have_count(0)
+    opened.watch.allow("404")
+    page.route("**/main.js", ask_for_another_version)
+    page.reload()
+    expect(hint).to_be_visible()
+    page.unroute("**/main.js", ask_for_another_version)
+    page.get_by_role("link", name="reload the page").click()
+    expect(page.get_by_role("heading", name="My tokens", level=1)).to_be_visible()
 
 
 def test_failed_list_is_kept_and_can_be_retried(console: Console, window: Windows) -> None:
