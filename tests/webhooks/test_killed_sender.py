@@ -12,7 +12,7 @@ import pytest
 from tests.support.postgres import home, own_cluster
 from tests.support.receivers import Handler, Message, Receiver, status
 from tests.support.server import ADMIN, GraphQLRefused, Server
-from tests.support.waiting import until
+from tests.support.waiting import SECONDS, until
 from tests.webhooks.test_webhooks import CREATE
 
 MOST_AHEAD = 200
@@ -99,5 +99,5 @@ class Load(threading.Thread):
 
     def end(self) -> None:
         self._ended.set()
-        self.join(60)
+        self.join(SECONDS)
         assert not self.is_alive()
