@@ -2,12 +2,11 @@
 
 A server on a core of its own, with its settings as they come; `wrk` verifies tokens on the other core. The attacker has
 tokens of its own and no further privilege, and has used up what it may use at once. The law: `/auth` keeps at least 0.7
-of its rate, and 0.6 beside a storm of creates, by the server's processor time, which others on the machine do not
-change; the clock's is told beside it.
+of its rate, and 0.6 beside a storm of creates. It is judged by the server's processor time, which other processes on
+the machine do not change. The rate is printed too.
 """
 
 import argparse
-import itertools
 import json
 import sys
 import tempfile
@@ -20,9 +19,9 @@ from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
-from bench.cases import CASES, CREATE, LIST, VERIFY
+from bench.cases import LIST, VERIFY, case, create
 from bench.contenders import ROOT, WATCHWORD, Contender
-from bench.expensive.shape import ask, ask_first, own
+from bench.expensive.shape import ask, ask_first, own, posted
 from bench.load import Measured, measure, need_disk, need_programs
 from bench.population import Holder, populate
 from bench.shapes import Line
@@ -36,12 +35,9 @@ IEQUAL = {"field": "name", "condition": "IEQUAL", "values": [f"no such name {num
 ENUM = "mutation ($input: GetAccessTokenInput!) { createAccessToken(input: $input) { accessToken } }"
 _SCHEMA = "{ __schema { types { name fields { name args { name type { name } } type { name kind } } } } }"
 
-_numbers = itertools.count()
-
 
 def _create(who: Holder) -> bytes:
-    named = {"type": "PERSONAL", "actorUrn": who.actor, "duration": "ONE_DAY", "name": f"storm {next(_numbers)}"}
-    return ask(who, CREATE, {"input": named})
+    return posted(who, create(who).body.encode())
 
 
 class Attack(NamedTuple):
@@ -78,6 +74,10 @@ class Row:
     """Of the attacker's requests, those that were not refused with 429."""
     throttled: int
 
+    @property
+    def holds(self) -> bool:
+        return self.kept >= self.least
+
 
 @contextmanager
 def attacking(server: Contender, who: Holder, attack: Attack) -> Iterator[list[bool]]:
@@ -103,7 +103,7 @@ def attacking(server: Contender, who: Holder, attack: Attack) -> Iterator[list[b
 
 
 def attacked(server: Contender, seconds: int, repeats: int) -> list[Row]:
-    verify = next(case for case in CASES if case.name == VERIFY)
+    verify = case(VERIFY)
     attackers = iter({holder.actor: holder for holder in server.population.callers}.values())
     rows = []
     for name, attack in ATTACKS.items():
@@ -149,13 +149,12 @@ def main() -> None:
         population = populate(Path(folder, "data"), (len(ATTACKS) + 1) * OWN_TOKENS, each=OWN_TOKENS)
         with Contender(WATCHWORD, Path(folder), population, population.size) as server:
             rows = attacked(server, asked.seconds, asked.repeats)
-    broken = [row for row in rows if row.kept < row.least]
     print("\nThe law: /auth keeps at least this share of its rate beside one attacker.")
     for row in rows:
-        print(f"  {'FAILS' if row in broken else 'holds'}  {row.kept:.2f} of at least {row.least:g}: {row.attack}")
+        print(f"  {'holds' if row.holds else 'FAILS'}  {row.kept:.2f} of at least {row.least:g}: {row.attack}")
     asked.out.mkdir(parents=True, exist_ok=True)
     (asked.out / "attack.json").write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")
-    if asked.strict and broken:
+    if asked.strict and not all(row.holds for row in rows):
         sys.exit(1)
 
 

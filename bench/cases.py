@@ -56,14 +56,18 @@ def post(bearer: str, query: str, **variables: Any) -> Request:
     return Request(bearer, json.dumps({"query": query, "variables": variables}))
 
 
+def create(caller: Holder) -> Request:
+    """A token for the caller, with a name of its own."""
+    wanted = {"type": "PERSONAL", "actorUrn": caller.actor, "duration": "ONE_DAY", "name": f"b {next(_numbers)}"}
+    return post(caller.token, CREATE, input=wanted)
+
+
 def _verify(population: Population, root: Holder) -> Iterator[Request]:
     return (Request(caller.token) for caller in population.callers)
 
 
 def _create(population: Population, root: Holder) -> Iterator[Request]:
-    for caller in itertools.cycle(population.callers):
-        wanted = {"type": "PERSONAL", "actorUrn": caller.actor, "duration": "ONE_DAY", "name": f"b {next(_numbers)}"}
-        yield post(caller.token, CREATE, input=wanted)
+    return map(create, itertools.cycle(population.callers))
 
 
 def _own_list(population: Population, root: Holder) -> Iterator[Request]:

@@ -68,21 +68,21 @@ def key(store: Path) -> Path:
 
 
 @pytest.fixture(params=MANY)
-def many(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Path, Population, int]]:
-    folder, count = tmp_path / "many", request.param
-    yield folder / "watchword.db", populate(folder, count), count
+def many(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Path, Population]]:
+    folder = tmp_path / "many"
+    yield folder / "watchword.db", populate(folder, request.param)
     shutil.rmtree(folder)
 
 
 def test_many_tokens_survive_a_copy_to_postgresql_and_back(
-    many: tuple[Path, Population, int], database: Home, make_server: MakeServer, tmp_path: Path
+    many: tuple[Path, Population], database: Home, make_server: MakeServer, tmp_path: Path
 ) -> None:
-    store, population, count = many
+    store, population = many
     master, back = store.parent / "master.key", tmp_path / "back" / "watchword.db"
     went = copy(sqlite(store), database.url, master, *into(database), "--json")
     assert went.returncode == 0, went.stderr
     told = json.loads(went.stdout)
-    assert told["rows"]["tokens"] == count
+    assert told["rows"]["tokens"] == population.size
     before = exports.of_file(store)
     assert exports.of_home(database) == before
     came = copy(database.url, sqlite(back), master, *out_of(database), "--json")
@@ -92,13 +92,13 @@ def test_many_tokens_survive_a_copy_to_postgresql_and_back(
     server = make_server("--local-mode", "on", env=database.env | {"WATCHWORD_MASTER_KEY_FILE": str(master)})
     holder = population.callers[0]
     assert server.verify(holder.token).status_code == 204
-    assert server.tokens()["total"] == count * 9 // 10
+    assert server.tokens()["total"] == population.size * 9 // 10
     for field in ("actorUrn", "ownerUrn"):
         assert server.tokens(filters=[{"field": field, "value": holder.actor}], count=1)["total"] == live_of(
             store, holder.actor
         )
     assert server.revoke(population.to_revoke[0])
-    assert server.tokens()["total"] == count * 9 // 10 - 1
+    assert server.tokens()["total"] == population.size * 9 // 10 - 1
 
 
 def live_of(store: Path, actor: str) -> int:
