@@ -1,4 +1,6 @@
-"""Each actor has a processor budget: new documents, introspection and searches of own tokens are charged to it."""
+"""Each actor has a processor budget: new documents, introspection and searches of own tokens are charged to it. Writes
+of tokens have another one.
+"""
 
 import itertools
 import time
@@ -18,8 +20,10 @@ from watchword.http.graphql.context import (
     ACTOR_BURST,
     ACTOR_SHARE,
     MAX_ACTORS,
+    MAX_WRITE_WAIT,
     SHARED_FACTOR,
     WORKER_BURST,
+    WRITE_SECONDS,
     ProcessorBudget,
 )
 
@@ -137,6 +141,25 @@ def test_searches_of_own_tokens_do_not_stop_verification(attacked: Server) -> No
     assert attacked.http.get("/auth", headers=bearer).status_code == 204
 
 
+def test_many_writes_of_one_actor_are_slowed_down(attacked: Server) -> None:
+    actor, fields, share = "urn:li:corpuser:busy", 20, 0.02
+    attacked.grant(actor)
+    token = attacked.create(actor)["metadata"]["id"]
+    one = f'updateAccessToken(tokenId: "{token}", input: {{ name: "changed" }}) {{ name }}'
+    document = "mutation { " + " ".join(f"a{number}: {one}" for number in range(fields)) + " }"
+    for _ in range(int(ACTOR_BURST / WRITE_SECONDS) // fields):
+        attacked.ask(document, actor=actor)
+
+    def seconds(caller: str) -> float:
+        began = time.monotonic()
+        attacked.ask(document, actor=caller)
+        return time.monotonic() - began
+
+    until(lambda: seconds(actor) >= (fields - 1) * WRITE_SECONDS / share, "each write waits for its share")
+    until(lambda: seconds(ADMIN) < fields * WRITE_SECONDS / share, "whoever manages all tokens does not wait")
+    attacked.ask(LIST, own(actor, {"field": "name", "condition": "CONTAIN", "values": ["chang"]}), actor=actor)
+
+
 class Clock:
     now = 0.0
 
@@ -210,3 +233,38 @@ def test_budget_tracks_a_limited_number_of_actors() -> None:
     for number in range(MAX_ACTORS + 100):
         budget.charge(str(number), 0.0)
     assert len(budget) == MAX_ACTORS
+
+
+@given(st.lists(st.floats(0, 5), max_size=200), st.floats(0.01, 1))
+def test_writes_of_an_actor_keep_to_its_share(pauses: list[float], share: float) -> None:
+    clock = Clock()
+    budget = ProcessorBudget(share, clock)
+    starts = []
+    for pause in pauses:
+        for _ in range(200):
+            try:
+                starts.append(clock.now + budget.charge_write("a"))
+            except Fault:
+                break
+        clock.now += pause
+    for number, start in enumerate(starts):
+        assert number * WRITE_SECONDS <= ACTOR_BURST + start * share + 1e-6
+    assert budget.charge_write("b") == 0.0, "others do not wait"
+
+
+def test_writes_beyond_the_longest_wait_are_rejected() -> None:
+    budget = ProcessorBudget(clock=Clock())
+    most = int((ACTOR_BURST + MAX_WRITE_WAIT * ACTOR_SHARE) / WRITE_SECONDS) + 2  # more, for rounding
+    waits: list[float] = []
+
+    def write() -> None:
+        while len(waits) < most:
+            waits.append(budget.charge_write("a"))
+
+    with pytest.raises(Fault) as rejected:
+        write()
+    assert (rejected.value.reason.word, rejected.value.details) == ("processor_budget_used", {"retryAfter": 3})
+    assert waits == sorted(waits)
+    assert MAX_WRITE_WAIT / 2 < waits[-1] <= MAX_WRITE_WAIT
+    budget.check("a")
+    assert [ProcessorBudget(0).charge_write("a") for _ in range(3)] == [0.0] * 3

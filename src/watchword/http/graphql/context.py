@@ -21,12 +21,16 @@ from watchword.domain.tokens import TokenRecord
 from watchword.domain.uses import DayCount
 from watchword.service import AllServices
 from watchword.service.policies import Policies
+from watchword.service.tokens import ACCOUNTS, MANAGE_ALL
 
 ACTOR_SHARE = 0.05
 """The default share of a processor. All actors together have four times as much, at most MAX_SHARED."""
 SHARED_FACTOR, MAX_SHARED = 4, 0.8
 ACTOR_BURST, WORKER_BURST = 1.0, 2.5
 """The capacity of the buckets, in seconds."""
+WRITE_SECONDS = 0.0005
+"""What a write of a token is charged, about what it costs: 2,000 at once, and 100 a second after that."""
+MAX_WRITE_WAIT = 2.0
 MAX_ACTORS = 4_096
 """Actors remembered. A forgotten actor starts with a full bucket; the shared bucket is not affected."""
 MAX_WAIT = 60
@@ -55,6 +59,28 @@ class _Bucket:
         return self._level / self._burst
 
 
+class _Buckets:
+    """A bucket for each of the last actors."""
+
+    def __init__(self, share: float) -> None:
+        self._share = share
+        self._actors: OrderedDict[str, _Bucket] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._actors)
+
+    def get(self, actor: str, now: float) -> _Bucket:
+        """A full one if it is new or was forgotten."""
+        bucket = self._actors.get(actor)
+        if bucket is not None:
+            self._actors.move_to_end(actor)
+            return bucket
+        bucket = self._actors[actor] = _Bucket(self._share, ACTOR_BURST, now)
+        if len(self._actors) > MAX_ACTORS:
+            self._actors.popitem(last=False)
+        return bucket
+
+
 class ProcessorBudget:
     """Limits what one actor may cost a worker beyond ordinary requests. A share of 0 disables it.
 
@@ -66,21 +92,22 @@ class ProcessorBudget:
     Each actor has a token bucket that fills at a share of a processor, and all actors of a worker share another one.
     Work starts while a bucket is not empty and is charged in full, so a bucket can go into debt. As the shared bucket
     runs out, it stops the actors first that used most of their own.
+
+    Writes of tokens have buckets of their own, and none for all actors: writes of many actors share a commit.
     """
 
     def __init__(self, share: float = ACTOR_SHARE, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._share, self._shared = share, min(MAX_SHARED, SHARED_FACTOR * share)
         self._everyone = _Bucket(self._shared, WORKER_BURST, clock())
-        self._actors: OrderedDict[str, _Bucket] = OrderedDict()
+        self._actors, self._writers = _Buckets(share), _Buckets(share)
 
     def __len__(self) -> int:
         return len(self._actors)
 
     def check(self, actor: str) -> None:
         now = self._clock()
-        bucket = self._actors.get(actor)
-        own = 1.0 if bucket is None else bucket.fill(now)
+        own = self._actors.get(actor, now).fill(now)
         # The shared bucket limits nothing until half of it is used.
         needed = max(0.0, 1.0 - 2.0 * self._everyone.fill(now))
         if own > needed or not self._share:
@@ -98,15 +125,27 @@ class ProcessorBudget:
 
     def charge(self, actor: str, seconds: float) -> None:
         now = self._clock()
-        bucket = self._actors.get(actor)
-        if bucket is None:
-            bucket = self._actors[actor] = _Bucket(self._share, ACTOR_BURST, now)
-            if len(self._actors) > MAX_ACTORS:
-                self._actors.popitem(last=False)
-        else:
-            self._actors.move_to_end(actor)
-        bucket.spend(seconds, now)
+        self._actors.get(actor, now).spend(seconds, now)
         self._everyone.spend(seconds, now)
+
+    def charge_write(self, actor: str) -> float:
+        """Returns how many seconds the write must wait. Waiting, and not rejection, so that a job that creates many
+        tokens is slower but does not fail.
+        """
+        if not self._share:
+            return 0.0
+        now = self._clock()
+        bucket = self._writers.get(actor, now)
+        wait = max(0.0, -bucket.fill(now) * ACTOR_BURST / self._share)
+        if wait > MAX_WRITE_WAIT:
+            raise Fault(
+                Reason.PROCESSOR_BUDGET_USED,
+                "You create or change more tokens at the same time than one caller may. "
+                f"Try again in {math.ceil(wait)} s, and wait for an answer before you send more.",
+                retryAfter=math.ceil(wait),
+            )
+        bucket.spend(WRITE_SECONDS, now)
+        return wait
 
 
 class Meter:
@@ -142,6 +181,13 @@ class Meter:
 
     def charge(self, seconds: float) -> None:
         self._budget.charge(self._actor, seconds)
+
+    def charge_write(self) -> float:
+        try:
+            return self._budget.charge_write(self._actor)
+        except Fault:
+            self.has_rejected = True
+            raise
 
 
 @dataclass(slots=True)
@@ -179,6 +225,16 @@ class Context:
         if key is None:
             return None
         return self.services.core.tokens.idempotent(self.caller, key, {"operation": operation, **content})
+
+    async def pace_write(self, grant: Grant) -> None:
+        """Before a token is created or changed: wait if the caller wrote many. Callers who may write more than their
+        own tokens do not wait.
+        """
+        if grant.may(MANAGE_ALL) or grant.may(ACCOUNTS):
+            return
+        wait = self.meter.charge_write()
+        if wait:
+            await asyncio.sleep(wait)
 
     async def authorize_policies(self) -> tuple[Policies, Grant]:
         policies = self.services.core.policies

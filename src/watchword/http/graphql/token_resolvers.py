@@ -34,8 +34,9 @@ async def create_access_token(_: Any, info: Info, input: Json) -> Json:
     context, tokens = info.context, info.context.services.core.tokens
     request = context.idempotent_request("createAccessToken", input)
     grant = await tokens.authorize(context.caller)
-    created = await tokens.create(grant, _new_token(input), _lifetime(input), request)
-    return await _deliver(context, created)
+    new, lifetime = _new_token(input), _lifetime(input)
+    await context.pace_write(grant)
+    return await _deliver(context, await tokens.create(grant, new, lifetime, request))
 
 
 async def derive_access_token(_: Any, info: Info, input: Json) -> Json:
@@ -43,8 +44,9 @@ async def derive_access_token(_: Any, info: Info, input: Json) -> Json:
     request = context.idempotent_request("deriveAccessToken", input)
     grant = await tokens.authorize_derive(context.caller)
     name, description = check_name(input["name"]), check_description(input.get("description"))
-    new = DerivedTokenRequest(name, description, _limits(input))
-    return await _deliver(context, await tokens.derive(grant, new, _lifetime(input), request))
+    new, lifetime = DerivedTokenRequest(name, description, _limits(input)), _lifetime(input)
+    await context.pace_write(grant)
+    return await _deliver(context, await tokens.derive(grant, new, lifetime, request))
 
 
 async def rotate_access_token(
@@ -55,19 +57,21 @@ async def rotate_access_token(
     request = context.idempotent_request("rotateAccessToken", content)
     grant = await tokens.authorize(context.caller)
     token_id, window = check_token_id(tokenId, "tokenId"), check_rotation_window(overlap, grace)
+    await context.pace_write(grant)
     return await _deliver(context, await tokens.rotate(grant, token_id, window, request))
 
 
 async def update_access_token(_: Any, info: Info, tokenId: str, input: Json) -> TokenRecord:
-    tokens = info.context.services.core.tokens
-    grant = await tokens.authorize(info.context.caller)
+    context, tokens = info.context, info.context.services.core.tokens
+    grant = await tokens.authorize(context.caller)
     token_id, name, description = check_token_id(tokenId, "tokenId"), input.get("name"), input.get("description")
     if name is None and description is None:
         raise invalid("input", "input must have name, description or both.")
     if name is not None:
         check_name(name)
-    changed = await tokens.update(grant, token_id, name, check_description(description))
-    return await info.context.with_name(changed)
+    check_description(description)
+    await context.pace_write(grant)
+    return await context.with_name(await tokens.update(grant, token_id, name, description))
 
 
 async def revoke_access_token(_: Any, info: Info, tokenId: str, cascade: bool | None = None) -> bool:
