@@ -111,6 +111,19 @@ def test_bench_shapes_compares_an_expensive_request_with_a_normal_one(tmp_path: 
     assert "| 90 lines of 200 hops |" in (tmp_path / "shapes.md").read_text()
 
 
+@pytest.mark.soak
+def test_bench_stages_shows_where_the_time_of_each_request_goes() -> None:
+    done = bench("stages", "--seconds", "1", "--folder", str(ROOT), seconds=300)
+    assert done.returncode == 0, done.stderr
+    for row in ("verify", "own list of 20", "list of 100", "create", "revoke"):
+        told = done.stdout.partition(f"\n{row}, ")[2].partition("\n\n")[0]
+        parts = {name.strip(): float(us) for name, us in re.findall(r"^(.{34})\s*([\d.]+)$", told, re.MULTILINE)}
+        assert {"store", "bearer and rights"} <= parts.keys()
+        assert ("writer thread" in parts) == (row in {"create", "revoke"})
+        whole = parts.pop("all")
+        assert 0.8 * whole < sum(parts.values()) < 1.2 * whole
+
+
 def test_bench_rejects_a_folder_in_memory(tmp_path: Path) -> None:
     done = bench("verify", "--folder", "/dev/shm", "--out", str(tmp_path))
     assert done.returncode != 0
