@@ -144,22 +144,13 @@ def main() -> None:
         if asked.ref:
             tree = stack.enter_context(source_tree(asked.ref, folder))
             trees = {asked.ref: (tree, python_of(tree)), **trees}
-        found = {name: _stages_of(name, tree, python, folder, spy, asked) for name, (tree, python) in trees.items()}
-    for case in CASES:
-        _print(case.name, {name: by_case[case.name] for name, by_case in found.items()})
-
-
-def _stages_of(
-    name: str, tree: Path, python: Path, folder: Path, spy: Path, asked: argparse.Namespace
-) -> dict[str, dict[str, float]]:
-    own = folder / f"store {name}"
-    own.mkdir()
-    with TreeContender(SQLITE, tree, own, python, label=name) as contender:
-        found = {}
+        servers = {}
+        for name, (tree, python) in trees.items():
+            own = folder / f"store {name}"
+            own.mkdir()
+            servers[name] = stack.enter_context(TreeContender(SQLITE, tree, own, python, label=name))
         for case in CASES:
-            found[case.name] = stages(contender, case, asked.seconds, spy, own)
-            progress(f"{case.name}, {name}: {found[case.name]['all']:,.0f} µs")
-        return found
+            _print(case.name, {name: stages(one, case, asked.seconds, spy, folder) for name, one in servers.items()})
 
 
 def _print(case: str, by_tree: dict[str, dict[str, float]]) -> None:
@@ -167,7 +158,7 @@ def _print(case: str, by_tree: dict[str, dict[str, float]]) -> None:
     names = dict.fromkeys(stage for costs in by_tree.values() for stage, us in costs.items() if us >= 0.5)
     print(f"{'':<34}" + "".join(f"{tree:>14}" for tree in by_tree))
     for stage in sorted(names, key=lambda one: -max(costs.get(one, 0) for costs in by_tree.values())):
-        print(f"{stage:<34}" + "".join(f"{costs.get(stage, 0):>14.1f}" for costs in by_tree.values()))
+        print(f"{stage:<34}" + "".join(f"{costs.get(stage, 0):>14.1f}" for costs in by_tree.values()), flush=True)
 
 
 if __name__ == "__main__":
