@@ -31,9 +31,9 @@ Read = Callable[[apsw.Connection], T]
 
 SCAN_THREADS = 4
 STEPS_BETWEEN_LOOKS = 20_000
-# Of the reader and of the writer: room for the inner pages of a file with millions of tokens. Leaves come from the
+# Of the reader and of the writer: room for the inner pages of a file with a million tokens. The rest comes from the
 # system's cache, at a cost too small to measure.
-CACHE_MIB = 8
+CACHE_MIB = 4
 SCAN_CACHE_MIB = 2
 
 
