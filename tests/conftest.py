@@ -3,6 +3,7 @@ import gc
 import itertools
 import os
 import shutil
+import signal
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -25,6 +26,9 @@ _names = itertools.count()
 # A run starts the service a thousand times: where the environment forbids keeping bytecode, each would compile it anew.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+
+# A shell that starts the run in the background makes it ignore Ctrl-C, and every command would inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # While tests are collected there is no garbage; to look for it takes a sixth of that time, in each worker.
 gc.disable()

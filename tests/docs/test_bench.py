@@ -1,4 +1,4 @@
-"""The benchmarks run under real load and write their results: one of them in every test run, all in the soak."""
+"""The benchmarks run under real load and write their results, in the soak; the published page matches its results."""
 
 import argparse
 import asyncio
@@ -52,6 +52,7 @@ def bench(*words: str, seconds: float = 120) -> subprocess.CompletedProcess[str]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=seconds, check=False)
 
 
+@pytest.mark.soak
 def test_bench_measures_beside_bare_answers_checks_targets_and_draws_a_chart(tmp_path: Path) -> None:
     done = bench("verify", *SHORT, "--sizes", "1000", "--folder", str(ROOT), "--out", str(tmp_path))
     assert done.returncode == 0, done.stderr
@@ -67,6 +68,7 @@ def test_bench_measures_beside_bare_answers_checks_targets_and_draws_a_chart(tmp
     assert {law["name"] for law in kept["laws"]} <= words
 
 
+@pytest.mark.soak
 def test_compare_distinguishes_a_faster_run_from_an_equal_one(tmp_path: Path) -> None:
     names = [kept_run(tmp_path / folder, times) for folder, times in (("one", 1), ("again", 1), ("faster", 2))]
     one, again, faster = names
@@ -124,12 +126,14 @@ def test_bench_stages_shows_where_the_time_of_each_request_goes() -> None:
         assert 0.8 * whole < sum(parts.values()) < 1.2 * whole
 
 
+@pytest.mark.soak
 def test_bench_rejects_a_folder_in_memory(tmp_path: Path) -> None:
     done = bench("verify", "--folder", "/dev/shm", "--out", str(tmp_path))
     assert done.returncode != 0
     assert "--folder must be on a real disk" in done.stderr
 
 
+@pytest.mark.soak
 def test_unknown_bench_is_rejected_with_the_known_names() -> None:
     done = bench("verfy")
     assert done.returncode == 2

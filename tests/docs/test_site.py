@@ -137,6 +137,7 @@ def test_search_index_covers_every_page(site: Site) -> None:
             assert str(path.relative_to(site.folder)).removesuffix("index.html") in index, path
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(
     ("link", "told"),
     [

@@ -42,8 +42,7 @@ def kill_repeatedly(make_server: MakeServer, rounds: int) -> None:
     told.assert_kept(server)
 
 
-@pytest.mark.parametrize("half", range(2))
-def test_answered_changes_survive_a_kill_of_the_server(make_server: MakeServer, half: int) -> None:
+def test_answered_changes_survive_a_kill_of_the_server(make_server: MakeServer) -> None:
     kill_repeatedly(make_server, rounds=5)
 
 

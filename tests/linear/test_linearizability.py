@@ -60,6 +60,7 @@ def test_cached_verdict_is_detected(tmp_path: Path) -> None:
         assert_violation([server])
 
 
+@pytest.mark.soak
 def test_cached_verdict_of_one_instance_is_detected(database: Home, tmp_path: Path) -> None:
     with instances(database, tmp_path, count=2) as good, instances(database, tmp_path / "bad", StaleServer, 1) as bad:
         assert_violation([*good, *bad])

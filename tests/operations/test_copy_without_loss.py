@@ -83,7 +83,7 @@ def _wait_for(copy: Copy, state: str) -> str:
     return task
 
 
-@pytest.mark.parametrize("state", ["PLANNED", "RUNNING", "VERIFYING", "SWAPPING"])
+@pytest.mark.parametrize("state", [pytest.param("PLANNED", marks=pytest.mark.soak), "RUNNING", pytest.param("VERIFYING", marks=pytest.mark.soak), "SWAPPING"])
 def test_operation_killed_in_each_state_is_completed_by_the_next_start(copy: Copy, state: str) -> None:
     with copy.traffic:
         task = _wait_for(copy, state)
@@ -96,7 +96,7 @@ def test_operation_killed_in_each_state_is_completed_by_the_next_start(copy: Cop
     copy.check()
 
 
-@pytest.mark.parametrize("state", ["VERIFYING", "SWAPPING"])
+@pytest.mark.parametrize("state", [pytest.param("VERIFYING", marks=pytest.mark.soak), "SWAPPING"])
 def test_late_request_of_a_killed_instance_does_no_harm_before_the_next_start(copy: Copy, state: str) -> None:
     with copy.traffic:
         task = _wait_for(copy, state)
@@ -180,7 +180,7 @@ def _is_stopped_between_writes(server: Server) -> bool:
     return True
 
 
-@pytest.mark.parametrize("state", ["RUNNING", "VERIFYING"])
+@pytest.mark.parametrize("state", [pytest.param("RUNNING", marks=pytest.mark.soak), "VERIFYING"])
 def test_operation_cancelled_before_the_swap_leaves_the_index_unchanged(copy: Copy, state: str) -> None:
     with copy.traffic:
         task = _wait_for(copy, state)

@@ -22,6 +22,11 @@ CANCEL = "mutation ($id: String!) { cancelOperation(id: $id) { id } }"
 MINUTE = 60
 
 
+on_both_engines_in_the_soak = pytest.mark.parametrize(
+    "index", ["embedded", pytest.param("opensearch-2", marks=pytest.mark.soak)], indirect=True
+)
+
+
 @pytest.fixture
 def clock(tmp_path: Path) -> SetClock:
     return SetClock(tmp_path / "clock")
@@ -51,6 +56,7 @@ def runs(series: Series) -> list[Any]:
     return found
 
 
+@on_both_engines_in_the_soak
 def test_missed_run_happens_once_and_goes_on_after_kill_9(timed: Series, clock: SetClock) -> None:
     start = now()
     # More than half stays, so that a cluster deletes too.
@@ -75,6 +81,7 @@ def test_missed_run_happens_once_and_goes_on_after_kill_9(timed: Series, clock: 
     assert (again["number"], again["state"]) == (run["number"], "DONE")
 
 
+@on_both_engines_in_the_soak
 def test_run_pauses_outside_of_its_window_and_goes_on_in_the_next(timed: Series, clock: SetClock) -> None:
     start = now()
     # Three batches of a cluster.

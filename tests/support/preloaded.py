@@ -1,9 +1,9 @@
 """`watchword` processes, forked from one that has loaded the code.
 
 To load the code takes most of the time of a short command. So each pytest process starts one process that loads it
-once (`main`) and forks for each command. The fork is a process like any other: it has its own files, environment,
-folder, session and exit code, and it runs `python -m watchword` from its beginning. It is killed when the process that
-asked for it is gone.
+once (`main`) and forks for each command; a second one has a clock that tests set. The fork is a process like any other:
+it has its own files, environment, folder, session and exit code, and it runs `python -m watchword` from its beginning.
+It is killed when the process that asked for it is gone.
 """
 
 import atexit
@@ -37,6 +37,10 @@ MODULES = (
 """Loaded first, in this order; then every other module of the package."""
 AT_START = ("PYTHON", "LD_", "LC_", "LANG", "GLIBC", "MALLOC", "FAKETIME")
 """Variables that Python and its libraries read as they start."""
+CLOCK = {"LD_PRELOAD", "FAKETIME_NO_CACHE", "FAKETIME_DONT_FAKE_MONOTONIC"}
+"""Variables of `tests.support.clock`: commands with them are forked from a process of their own."""
+CLOCK_FILE = "FAKETIME_TIMESTAMP_FILE"
+"""Read anew each time, so a fork may have another one."""
 
 
 class ForkedProcess:
@@ -81,10 +85,16 @@ class ForkedProcess:
 def may_fork(environment: Mapping[str, str]) -> bool:
     """Whether a fork behaves as a new process with this environment."""
 
-    def read_at_start(variables: Mapping[str, str]) -> dict[str, str]:
-        return {name: value for name, value in variables.items() if name.startswith(AT_START)}
+    theirs, ours = _read_at_start(environment).items(), _read_at_start(_own_environment()).items()
+    return theirs == ours or (CLOCK_FILE in environment and {name for name, _ in theirs ^ ours} == CLOCK)
 
-    return read_at_start(environment) == read_at_start(_loaded().environment)
+
+def _read_at_start(variables: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in variables.items() if name.startswith(AT_START) and name != CLOCK_FILE}
+
+
+def _own_environment() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if not name.startswith("WATCHWORD_")}
 
 
 def fork(
@@ -106,7 +116,7 @@ def fork(
         "new_session": new_session,
         "terminal": terminal,
     }
-    return _loaded().fork(request, (stdin, stdout, stderr))
+    return _loaded(env).fork(request, (stdin, stdout, stderr))
 
 
 def run(
@@ -133,7 +143,7 @@ def run(
 
 def folder_with_program() -> Path:
     """A folder for `PATH` whose `watchword` forks; it cannot take over a terminal."""
-    return _loaded().program()
+    return _loaded(_own_environment()).program()
 
 
 def _read(file: int) -> str:
@@ -144,9 +154,10 @@ def _read(file: int) -> str:
 class _Loaded:
     """The process that has loaded the code, and the socket at which it takes requests."""
 
-    def __init__(self) -> None:
-        self.environment = {k: v for k, v in os.environ.items() if not k.startswith("WATCHWORD_")}
+    def __init__(self, read_at_start: Mapping[str, str]) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix="watchword-preloaded-"))
+        clock_file = self._folder / "clock"
+        clock_file.write_text("+0\n")
         self._address = str(self._folder / "socket")
         alive, self._alive = os.pipe()
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as requests:
@@ -154,7 +165,8 @@ class _Loaded:
             requests.listen(100)
             self._process = subprocess.Popen(
                 [sys.executable, __file__, str(requests.fileno()), str(alive)],
-                pass_fds=[requests.fileno(), alive], env=self.environment, stdin=subprocess.DEVNULL,
+                pass_fds=[requests.fileno(), alive], stdin=subprocess.DEVNULL,
+                env={**_own_environment(), **read_at_start, CLOCK_FILE: str(clock_file)},
                 start_new_session=True,
             )  # fmt: skip
         os.close(alive)
@@ -223,15 +235,17 @@ os._exit(code)
 """
 
 
-def _loaded() -> _Loaded:
+def _loaded(environment: Mapping[str, str]) -> _Loaded:
+    read_at_start = _read_at_start(environment)
     with _first:
-        if not _made:
-            _made.append(_Loaded())
-        return _made[0]
+        key = tuple(sorted(read_at_start.items()))
+        if key not in _made:
+            _made[key] = _Loaded(read_at_start)
+        return _made[key]
 
 
 _first = threading.Lock()
-_made: list[_Loaded] = []
+_made: dict[tuple[tuple[str, str], ...], _Loaded] = {}
 
 
 # What follows runs in the process that forks.
