@@ -65,7 +65,8 @@ def test_variables_of_container_platforms_are_ignored() -> None:
 
 
 def test_names_of_clients_and_tests_are_left_alone() -> None:
-    load({}, {"WATCHWORD_URL": "x", "WATCHWORD_TOKEN": "y", "WATCHWORD_TEST_STRICT": "1"})
+    others = {"WATCHWORD_URL": "x", "WATCHWORD_TOKEN": "y", "WATCHWORD_TEST_STRICT": "1"}
+    assert load({}, others) == load({}, {})
 
 
 def test_flag_wins_over_the_environment() -> None:

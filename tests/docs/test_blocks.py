@@ -230,6 +230,7 @@ def test_recipes_for_collectors_are_valid_yaml() -> None:
 
 
 def test_every_json_block_is_valid_json() -> None:
-    for page in pages():
-        for block in re.findall(r"^```json\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL):
-            json.loads(block)
+    texts = [page.read_text() for page in pages()]
+    found = [block for text in texts for block in re.findall(r"^```json\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)]
+    assert found
+    assert all(isinstance(json.loads(block), dict) for block in found)

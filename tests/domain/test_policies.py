@@ -138,7 +138,8 @@ def test_valid_policy_is_accepted(policy: Policy) -> None:
 
 
 def test_policy_may_name_a_thousand_users_and_groups() -> None:
-    check_policy(naming(users=999, groups=1))
+    policy = naming(users=999, groups=1)
+    assert check_policy(policy) is policy
 
 
 @pytest.mark.parametrize(
