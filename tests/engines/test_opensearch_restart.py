@@ -39,6 +39,18 @@ def test_restarted_node_keeps_finished_tasks_and_indices_but_no_running_task(
             assert harness.refused(call).reason is Reason.INDEX_UNAVAILABLE
         node.resume()
         assert run(engine.count(target, UNTIL)).total == 3
+        run(late.close())
+        run(engine.close())
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("kind", KINDS_IN_TURN)
+def test_index_is_not_missing_while_its_node_recovers(kind: str, tmp_path: Path, run: Run) -> None:
+    with own_node(kind, tmp_path) as node:
+        engine, late = engine_at(node.url), engine_at(node.url, timeout=1.0)
+        harness = ClusterHarness(run, engine, NodePlace(node, unique_prefix()))
+        index = harness.index("one", young(3))
+        target = harness.copied(index)
         run(engine.block(index))
         node.kill()
         # It answers as if there were no index until it has recovered its state, here until a second node joins.

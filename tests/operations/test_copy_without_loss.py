@@ -83,7 +83,15 @@ def _wait_for(copy: Copy, state: str) -> str:
     return task
 
 
-@pytest.mark.parametrize("state", [pytest.param("PLANNED", marks=pytest.mark.soak), "RUNNING", pytest.param("VERIFYING", marks=pytest.mark.soak), "SWAPPING"])
+@pytest.mark.parametrize(
+    "state",
+    [
+        pytest.param("PLANNED", marks=pytest.mark.soak),
+        "RUNNING",
+        pytest.param("VERIFYING", marks=pytest.mark.soak),
+        "SWAPPING",
+    ],
+)
 def test_operation_killed_in_each_state_is_completed_by_the_next_start(copy: Copy, state: str) -> None:
     with copy.traffic:
         task = _wait_for(copy, state)
