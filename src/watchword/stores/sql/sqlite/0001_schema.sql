@@ -78,8 +78,8 @@ BEGIN
     SELECT RAISE(ABORT, 'a token with this id exists');
 END;
 
--- The number of tokens that are not revoked: of all ('all', ''), per actor, per owner. Ordered by urn: a token often has
--- the same actor and owner.
+-- The number of tokens that are not revoked: of all ('all', ''), per actor, per owner. Ordered by urn: a token
+-- often has the same actor and owner.
 CREATE TABLE token_totals (
     kind  TEXT NOT NULL,
     urn   TEXT NOT NULL,
