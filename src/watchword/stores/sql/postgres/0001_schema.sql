@@ -186,7 +186,7 @@ CREATE TABLE policies (
     all_users   integer NOT NULL,
     source      text COLLATE "C" NOT NULL DEFAULT 'API',
     set_name    text COLLATE "C",
-    -- Of other services.
+    -- Scopes of other services.
     scopes      text COLLATE "C" NOT NULL DEFAULT '[]'
 );
 

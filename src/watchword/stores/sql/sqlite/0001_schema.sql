@@ -158,7 +158,7 @@ CREATE TABLE policies (
     all_users   INTEGER NOT NULL,
     source      TEXT NOT NULL DEFAULT 'API',
     set_name    TEXT,
-    -- Of other services.
+    -- Scopes of other services.
     scopes      TEXT NOT NULL DEFAULT '[]'
 ) STRICT, WITHOUT ROWID;
 
