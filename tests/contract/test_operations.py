@@ -45,23 +45,6 @@ def test_new_operation_is_planned_and_stored_unchanged(harness: StoreHarness) ->
     assert harness.run(harness.store.operation(added.number + 1)) is None
 
 
-def test_operation_with_the_names_of_earlier_versions_is_migrated(
-    harness: StoreHarness, location: StoreLocation
-) -> None:
-    added = harness.run(harness.store.add_operation(SYSTEM, plan()))
-    held = leased(harness.run, harness.store)
-    held = harness.run(harness.store.save_operation(replace(held, work=replace(held.work, checkpoints=(3, 4))), LEASE))
-    old_names = {"plan": {"strategy": "way", "reason": "why"}, "work": {"checkpoints": "marks"}}
-    sets = []
-    for column, names in old_names.items():
-        expression = column
-        for new, old in names.items():
-            expression = f"""replace({expression}, '"{new}":', '"{old}":')"""
-        sets.append(f"{column} = {expression}")
-    location.migrate_again("operation_names", f"UPDATE operations SET {', '.join(sets)}")
-    assert harness.run(harness.store.operation(added.number)) == held
-
-
 def test_second_operation_on_the_same_index_is_rejected(harness: StoreHarness) -> None:
     first = harness.run(harness.store.add_operation(SYSTEM, plan()))
     harness.run(harness.store.add_operation(SYSTEM, plan("another_index")))

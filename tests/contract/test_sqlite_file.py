@@ -217,9 +217,9 @@ def test_file_of_the_first_version_is_migrated_with_its_rows(path: Path, run: Ru
         file.execute(first.sql)
         file.execute("PRAGMA user_version = 1")
         file.execute("PRAGMA application_id = 0x57575744")
-        columns = "urn, name, state, privileges, users, groups, all_users, editable"
-        for urn, editable in (("urn:li:servicePolicy:root", 0), ("urn:li:servicePolicy:x", 1)):
-            row = (urn, "p", "ACTIVE", '["VIEW_AUDIT_LOG"]', "[]", "[]", 1, editable)
+        columns = "urn, name, state, privileges, users, groups, all_users, source"
+        for urn, source in (("urn:li:servicePolicy:root", "SERVICE"), ("urn:li:servicePolicy:x", "API")):
+            row = (urn, "p", "ACTIVE", '["VIEW_AUDIT_LOG"]', "[]", "[]", 1, source)
             file.execute(f"INSERT INTO policies ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
         file.execute("INSERT INTO events VALUES (1, 5, 'a', NULL, 'policy.created', 't', 'p', 'r', '{}')")
         one = record(1)
@@ -320,7 +320,7 @@ def test_token_ids_are_unique_across_actors(path: Path, run: Run) -> None:
         file.execute("CREATE TEMP TABLE other AS SELECT * FROM tokens")
         file.execute("UPDATE temp.other SET actor_urn = 'urn:li:corpuser:other'")
         for statement in (again, "INSERT INTO tokens SELECT * FROM temp.other"):
-            with pytest.raises(apsw.ConstraintError, match="a token of this id"):
+            with pytest.raises(apsw.ConstraintError, match="a token with this id"):
                 file.execute(statement)
 
 

@@ -238,28 +238,27 @@ def test_pages_of_deleted_rows_are_given_back(harness: EngineHarness, path: Path
     assert problems(path) == []
 
 
-def test_file_with_copies_of_the_first_schema_is_migrated(path: Path, run: Run) -> None:
-    """Version 1 had aliases, and dropped indices whose rows were deleted later."""
+def test_file_of_the_first_version_is_migrated_with_its_rows_and_tasks(path: Path, run: Run) -> None:
     path.parent.mkdir()
     path.touch(0o600)
     with closing(apsw.Connection(str(path))) as file:
         file.execute(INDEX_FILE.migrations[0])
         file.execute(f"PRAGMA user_version = 1; PRAGMA application_id = {INDEX_FILE.application_id}")
         file.execute("INSERT INTO meta VALUES (1, 'node')")
-        file.execute(
-            "INSERT INTO indices (name, uuid, last) VALUES (NULL, 'a', 1), ('one_17', 'b', 1), ('two', 'c', 0)"
-        )
-        file.execute("INSERT INTO aliases VALUES ('one', 2)")
+        file.execute("INSERT INTO indices (name, last) VALUES ('one', 1), ('two', 1)")
         for index in (1, 2):
             file.execute("INSERT INTO documents VALUES (?, ?, 'it', 1, 5, '{}')", (place(index, 1), index))
+        columns = "tag, index_number, until, mark, batch, rate, started_at"
+        file.execute(f"INSERT INTO tasks ({columns}) VALUES ('deletion', 1, 5, 1, 100, 1e9, 5)")
     engine = open_engine(path)
-    assert [run(engine.resolve(name)) is not None for name in ("one", "one_17", "two")] == [True, False, True]
-    assert run(engine.count("one", 5)).old == 1
-    run(engine.write("one", [Row(b'{"timestampMillis": 5}', "new")]))
+    assert [run(engine.resolve(name)) is not None for name in ("one", "two", "three")] == [True, True, False]
+    assert run(engine.count("two", 5)).old == 1
+    run(engine.write("two", [Row(b'{"timestampMillis": 5}', "new")]))
     with working(path):
-        task = run(engine.start_delete("one", 5, QUICK))
+        task = run(engine.start_delete("two", 5, QUICK))
         until(lambda: (status := run(engine.task(task))) is not None and status.completed, "the rows are deleted")
-    assert run(engine.count("one", 5)).total == 0
+        until(lambda: run(engine.count("one", 5)).total == 0, "the older task is done")
+    assert run(engine.count("two", 5)).total == 0
     run(engine.close())
     assert problems(path) == []
     assert look(path, "SELECT count(*) FROM documents") == [(0,)]

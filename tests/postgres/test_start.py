@@ -108,11 +108,12 @@ def to_first_version(database: Home) -> None:
     newer = f"{database.schema}_newer"
     database.look(f"ALTER SCHEMA {database.schema} RENAME TO {newer}")
     database.look(f"CREATE SCHEMA {database.schema}")
-    database.look(migrations("postgres")[0].sql)
+    first = migrations("postgres")[0]
+    database.look(first.sql)
     database.look(
         "CREATE TABLE migrations (number integer PRIMARY KEY, name text NOT NULL, applied_at bigint NOT NULL)"
     )
-    database.look("INSERT INTO migrations VALUES (1, 'store', 0)")
+    database.look("INSERT INTO migrations VALUES (%s, %s, 0)", first.number, first.name)
     columns = "SELECT table_name, column_name FROM information_schema.columns WHERE table_schema = '{}'"
     kept = set(database.look(columns.format(newer)))
     for table in ("state", "keys", "next_key", "policies", "events", "token_totals", "tokens"):

@@ -6,7 +6,6 @@ read back from the target must have the same digest.
 """
 
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, Protocol
@@ -152,8 +151,7 @@ async def batches(tx: Transaction, statement: str) -> AsyncIterator[Batch]:
 async def sealed_secrets(tx: Transaction) -> SealedSecrets:
     salt = await tx.fetchval("SELECT sealed_salt FROM state")
     keys = list(await tx.fetch("SELECT kid, sealed_private FROM keys"))
-    with suppress(apsw.SQLError):  # older versions of the SQLite schema lack this table
-        keys += await tx.fetch("SELECT kid, sealed_private FROM next_key")
+    keys += await tx.fetch("SELECT kid, sealed_private FROM next_key")
     return SealedSecrets(salt, [(kid, private) for kid, private in keys])
 
 

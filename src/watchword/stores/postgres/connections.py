@@ -73,7 +73,7 @@ _FOLDED = {
 _NAMES_OF_ACTORS = ("actors.display_name", "service_accounts.name")
 LAST_CASED = 0x20000  # no character from here on has a case
 # The bearer's family is read before it is locked: it never changes.
-_LOCK = "SELECT hold($1::text[] || ('token:' || family_of($3::text)), $2::text[])"
+_LOCK = "SELECT lock_names($1::text[] || ('token:' || family_of($3::text)), $2::text[])"
 # In one order, so that no two transactions that change the same rows wait for each other.
 _LOCK_TOKENS = "SELECT 1 FROM tokens WHERE id = ANY ($1::text[]) ORDER BY id FOR NO KEY UPDATE"
 _INSERT = f"""
@@ -81,15 +81,15 @@ INSERT INTO tokens ({rows.INSERTED}, name_folded, description_folded)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)
 """
 _COUNT = "SELECT set_config('watchword.counts', $1, true)"
-# Counts the revoked tokens itself: the trigger would update the same few totals once for each of them. Not in the words
-# of the partial indexes: a plan made on an empty table would go through one of them.
+# Counts the revoked tokens itself: the trigger would update the same few totals once for each of them. Without the
+# condition of the partial indexes: a plan made on an empty table would read one of them.
 _MARK_REVOKED = """
 WITH revoked AS (
     UPDATE tokens SET revoked_at = $2 WHERE id = ANY ($1::text[]) AND coalesce(revoked_at, 0) = 0
     RETURNING id, actor_urn, owner_urn, name
 ), counted AS (
     INSERT INTO token_totals AS t (kind, urn, slot, total)
-    SELECT kind, urn, own_slot_number(), -count(*) FROM revoked, LATERAL (
+    SELECT kind, urn, current_slot(), -count(*) FROM revoked, LATERAL (
         VALUES ('actor', actor_urn), ('all', ''), ('owner', owner_urn)) AS each_of (kind, urn)
     GROUP BY kind, urn
     ON CONFLICT ON CONSTRAINT token_totals_pkey DO UPDATE SET total = t.total + excluded.total
@@ -255,7 +255,7 @@ class Connection(asyncpg.Connection):  # type: ignore[misc]  # comes without typ
         return str(await self.fetchval("SELECT family_of($1)", token_id))
 
     async def take_slot(self) -> None:
-        await self.execute("SELECT own_slot()")
+        await self.execute("SELECT take_slot()")
 
     async def lock_tokens(self, ids: Sequence[str]) -> None:
         await self.execute(_LOCK_TOKENS, list(ids))
@@ -267,7 +267,7 @@ class Connection(asyncpg.Connection):  # type: ignore[misc]  # comes without typ
         await self.executemany(_INSERT, map(_inserted, records))
 
     async def mark_revoked(self, ids: Sequence[str], now: int) -> list[rows.Row]:
-        await self.execute(_COUNT, "together")
+        await self.execute(_COUNT, "by_statement")
         revoked = await self.fetch(_MARK_REVOKED, list(ids), now)
         await self.execute(_COUNT, "")
         return revoked

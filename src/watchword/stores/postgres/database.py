@@ -277,7 +277,7 @@ class PostgresDatabase:
         await connection.execute("BEGIN")
         result = await self._or_roll_back(connection, work)
         mark = secrets.token_hex(16)
-        names = await connection.fetchval(f"SELECT {STANDBYS}, leave_mark($1)", mark)
+        names = await connection.fetchval(f"SELECT {STANDBYS}, write_mark($1)", mark)
         connection.check_standbys(names)
         try:
             await connection.execute("COMMIT")

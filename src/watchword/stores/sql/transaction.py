@@ -48,7 +48,7 @@ def family_lock(root: str | None) -> str:
 
 
 def idempotency_lock(record: IdempotencyRecord) -> str:
-    return f"retry:{record.digest}{record.actor}"
+    return f"idempotency:{record.digest}{record.actor}"
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,4 +1,4 @@
--- Uses by day. Days are UTC, counted from 1970. Both tables keep the days of domain/uses.py.
+-- Uses by day. Days are since 1970, in UTC. domain/uses.py has the number of days that are kept.
 
 CREATE TABLE token_uses (
     token_id TEXT NOT NULL,
@@ -15,9 +15,3 @@ CREATE TABLE day_counts (
     number INTEGER NOT NULL,
     PRIMARY KEY (kind, day)
 ) STRICT, WITHOUT ROWID;
-
--- With revoked_at, which is NULL in all their rows: SQLite then counts live tokens without a look at the table.
-DROP INDEX tokens_all;
-DROP INDEX tokens_owner;
-CREATE INDEX tokens_all   ON tokens (expires_at DESC, id, revoked_at) WHERE revoked_at IS NULL;
-CREATE INDEX tokens_owner ON tokens (owner_urn, expires_at DESC, id, revoked_at) WHERE revoked_at IS NULL;

@@ -1,4 +1,4 @@
--- Uses by day. Days are UTC, counted from 1970. Both tables keep the days of domain/uses.py.
+-- Uses by day. Days are since 1970, in UTC. domain/uses.py has the number of days that are kept.
 
 CREATE TABLE token_uses (
     token_id text COLLATE "C" NOT NULL,

@@ -1,2 +1,0 @@
--- The scopes of other services that a policy grants, a JSON array like its privileges.
-ALTER TABLE policies ADD COLUMN scopes text COLLATE "C" NOT NULL DEFAULT '[]';
