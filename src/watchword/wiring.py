@@ -25,25 +25,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from watchword.domain.actors import system_precondition
-from watchword.domain.backups import (
+from watchword.domain.admin import (
     Backup,
     CheckMasterKey,
     CopyResult,
+    Diagnostic,
     RestoreChoice,
     RestorePreview,
     RestoreResult,
     SealedSecrets,
 )
 from watchword.domain.datahub import DataHubSource, DataHubUrl
-from watchword.domain.diagnostics import Diagnostic
 from watchword.domain.engine import Engine
 from watchword.domain.errors import Fault, OperatorError
 from watchword.domain.mail import MailServer, SendResult, test_mail
 from watchword.domain.policies import PolicyPlan, default_policies, root_policy, summary
 from watchword.domain.ports import Clock, IdentityProvider, MessageClient, Store
-from watchword.domain.retention_runs import SteadyClock
+from watchword.domain.retention import SteadyClock
 from watchword.domain.secret import Secret
-from watchword.domain.store_urls import SchemaVersions, SqliteUrl, StoreUrl
+from watchword.domain.stores import SchemaVersions, SqliteUrl, StoreUrl
 from watchword.domain.tokens import identifier
 from watchword.engines.embedded.engine import EmbeddedEngine
 from watchword.engines.embedded.engine import open_engine as open_embedded

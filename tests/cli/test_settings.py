@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.in_process import watchword
-from watchword.domain.store_urls import PostgresUrl
+from watchword.domain.stores import PostgresUrl
 from watchword.settings import TABLE, SettingsError, load
 from watchword.stores.migrations import latest
 

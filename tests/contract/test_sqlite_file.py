@@ -21,7 +21,7 @@ from watchword.domain.events import EventSearch
 from watchword.domain.filters import Search
 from watchword.domain.policies import PolicySource, default_policies, root_policy
 from watchword.domain.ports import Issue
-from watchword.domain.store_urls import SqliteUrl
+from watchword.domain.stores import SqliteUrl
 from watchword.stores.admin.check import check
 from watchword.stores.migrations import latest, migrations
 from watchword.stores.sqlite import open_store

@@ -7,10 +7,9 @@ import pytest
 from tests.contract.harness import ADMIN, ANN, BOB, EVE, HOUR, SYSTEM, Run, StoreHarness
 from tests.support.backends import NOW
 from watchword.domain.actors import ActorStatus
+from watchword.domain.counts import UNUSED_DAYS, TokenCounts, day_of
 from watchword.domain.lifetimes import DAY
 from watchword.domain.ports import Store, Use
-from watchword.domain.token_counts import UNUSED_DAYS, TokenCounts
-from watchword.domain.uses import day_of
 from watchword.stores.sql import token_counts
 
 UNUSED = UNUSED_DAYS * DAY

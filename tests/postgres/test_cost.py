@@ -19,7 +19,7 @@ from watchword.domain.events import EventSearch
 from watchword.domain.filters import Condition, Field, Filter, Search
 from watchword.domain.policies import root_policy
 from watchword.domain.ports import Use
-from watchword.domain.store_urls import PostgresUrl
+from watchword.domain.stores import PostgresUrl
 from watchword.setting_values import database as read_address
 from watchword.stores import rows
 from watchword.stores.open import open_store

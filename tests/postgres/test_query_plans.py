@@ -16,7 +16,7 @@ from tests.support.postgres import DEBIAN, KINDS_IN_TURN, Home, SharedClusters, 
 from tests.support.server import watchword
 from tests.support.waiting import SECONDS
 from watchword.domain.ports import Use
-from watchword.domain.store_urls import PostgresUrl
+from watchword.domain.stores import PostgresUrl
 from watchword.setting_values import database
 from watchword.stores.postgres.connections import (
     DEFAULT_SETTINGS,

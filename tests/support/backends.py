@@ -21,7 +21,7 @@ from tests.support.postgres import OLDEST, Address, Home, SharedClusters
 from tests.support.waiting import SECONDS, until
 from watchword.domain.events import KeptEvent
 from watchword.domain.ports import Store
-from watchword.domain.store_urls import PostgresUrl, SqliteUrl
+from watchword.domain.stores import PostgresUrl, SqliteUrl
 from watchword.setting_values import database
 from watchword.stores.admin.check import check
 from watchword.stores.admin.tables import POSTGRES_TOTALS

@@ -7,8 +7,7 @@ from typing import Any
 from watchword.domain.engine import Engine
 from watchword.domain.indices import IndexNames
 from watchword.domain.ports import Store
-from watchword.domain.retention import RetentionRule, StoredRule, parse_rule
-from watchword.domain.retention_runs import SteadyClock
+from watchword.domain.retention import RetentionRule, SteadyClock, StoredRule, parse_rule
 from watchword.service.authority import Authority
 from watchword.service.background import UsageRecorder
 from watchword.service.operations import Operations

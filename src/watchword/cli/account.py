@@ -8,7 +8,7 @@ from watchword.cli.options import json_flag, list_flags, yes_flag
 from watchword.cli.output import Column, When, json_text, json_value, plural, say, show_list, show_one, with_name
 from watchword.cli.remote import confirm, urn_argument, with_client
 from watchword.cli.run import Group
-from watchword.domain.accounts import ACCOUNT_PREFIX
+from watchword.domain.names import ACCOUNT_PREFIX
 
 if TYPE_CHECKING:
     from watchword.client import Client, ServiceAccountInfo

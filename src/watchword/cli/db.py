@@ -11,8 +11,8 @@ from watchword.cli.local import Progress, Wiring, need_store, with_store
 from watchword.cli.options import json_flag, with_settings
 from watchword.cli.output import byte_size, json_value, plural, progress, say, say_json, warn
 from watchword.cli.run import Group
-from watchword.domain.backups import Backup, BackupContents, RestoreChoice, RestorePreview, RestoreResult, describe_rows
-from watchword.domain.store_urls import PostgresUrl, StoreUrl
+from watchword.domain.admin import Backup, BackupContents, RestoreChoice, RestorePreview, RestoreResult, describe_rows
+from watchword.domain.stores import PostgresUrl, StoreUrl
 from watchword.settings import Settings, read_store_url
 
 MAX_SHOWN = 20

@@ -11,9 +11,9 @@ from watchword.cli.policy import DRIFT, declared_fields, read_declaration, show_
 from watchword.cli.remote import confirm, with_client
 from watchword.cli.run import Group, WrongUse, read_input
 from watchword.cli.task import watch_operation
-from watchword.domain import datahub_gc
 from watchword.domain.errors import Fault, OperatorError
 from watchword.domain.policies import DEFAULT_SET
+from watchword.domain.retention import DATAHUB_GC, rules_of_recipe
 
 if TYPE_CHECKING:
     from watchword.client import Client, OperationInfo, RetentionHold, RetentionRuleInfo
@@ -218,7 +218,7 @@ def release(client: "Client", series: str) -> None:
 
 
 @retention.command()
-@click.argument("tool", type=click.Choice([datahub_gc.SOURCE]))
+@click.argument("tool", type=click.Choice([DATAHUB_GC]))
 @click.argument("file", type=click.Path(path_type=Path))
 def convert(tool: str, file: Path) -> None:
     """Print the rules that remove what another tool removes, from its settings in FILE; - is standard input.
@@ -235,7 +235,7 @@ def convert(tool: str, file: Path) -> None:
         with file.open("rb") as opened:
             content = opened.read(MAX_BYTES + 1)
     try:
-        found = datahub_gc.rules_of_recipe(read_yaml(content, name))
+        found = rules_of_recipe(read_yaml(content, name))
     except Fault as fault:
         raise OperatorError(f"{name}: {fault.message}") from None
     for warning in found.warnings:

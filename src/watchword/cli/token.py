@@ -436,9 +436,8 @@ def _rotate_file(connection: Connection, file: str | None, spans: dict[str, Any]
 def _create_locally(wiring: Wiring, settings: Settings, wanted: dict[str, Any], *, json: bool) -> None:
     from watchword.client import NewToken
     from watchword.domain import tokens
-    from watchword.domain.accounts import is_account
     from watchword.domain.actors import system_precondition
-    from watchword.domain.names import check_actor, check_description, check_name
+    from watchword.domain.names import check_actor, check_description, check_name, is_account
     from watchword.domain.token_limits import check_limits
     from watchword.service.tokens import Lifetime
 

@@ -19,7 +19,7 @@ from watchword.domain.errors import Fault, OperatorError, Reason
 from watchword.domain.networks import origin_of
 from watchword.domain.ports import Clock, IdentityProvider, Seal
 from watchword.domain.secret import Secret
-from watchword.domain.sign_in import ClaimRules
+from watchword.domain.sessions import ClaimRules
 from watchword.http.authentication import ACCEPTED
 from watchword.http.console import HEADERS as PAGE_HEADERS
 from watchword.http.console import assets

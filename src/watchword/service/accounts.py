@@ -3,10 +3,9 @@
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from watchword.domain.accounts import ACCOUNT_PREFIX, AccountPage, ServiceAccount
-from watchword.domain.actors import Caller, Grant
+from watchword.domain.actors import AccountPage, Caller, Grant, ServiceAccount
 from watchword.domain.errors import Fault, Reason, invalid
-from watchword.domain.names import name_of
+from watchword.domain.names import ACCOUNT_PREFIX, name_of
 from watchword.domain.policies import Privilege
 from watchword.domain.ports import AccountStore, Clock
 from watchword.service.authority import Authority

@@ -8,13 +8,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain, islice
 
+from watchword.domain.counts import first_kept
 from watchword.domain.errors import Fault, Reason
 from watchword.domain.lifetimes import DAY
 from watchword.domain.mail import MAIL_DAYS
 from watchword.domain.networks import MAX_NETWORKS, network_of
 from watchword.domain.ports import Clock, Store, TokenStore, Use
-from watchword.domain.retention_runs import KEEP_DAYS
-from watchword.domain.uses import first_kept
+from watchword.domain.retention import KEEP_DAYS
 from watchword.domain.webhooks import KEPT_DAYS
 
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0

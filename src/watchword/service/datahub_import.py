@@ -12,7 +12,6 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from watchword.domain.accounts import is_account
 from watchword.domain.actors import USER_PREFIX, system_precondition
 from watchword.domain.datahub import (
     DATAHUB_POLICY,
@@ -41,7 +40,7 @@ from watchword.domain.datahub import (
 from watchword.domain.declared_entities import DeclaredEntities, Entity, plan_declaration
 from watchword.domain.errors import OperatorError
 from watchword.domain.events import Action, KeptEvent
-from watchword.domain.names import DATAHUB_TOKEN_PREFIX, GROUP_PREFIX
+from watchword.domain.names import DATAHUB_TOKEN_PREFIX, GROUP_PREFIX, is_account
 from watchword.domain.policies import DATAHUB_SET, ROOT_POLICY, ChangeKind, Policy, PolicyDeclaration, PolicyPlan
 from watchword.domain.ports import Store
 from watchword.domain.tokens import TokenRecord

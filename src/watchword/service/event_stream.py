@@ -6,8 +6,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from watchword.domain.errors import Fault
-from watchword.domain.event_stream import EventSink
-from watchword.domain.events import CursorLost
+from watchword.domain.events import CursorLost, EventSink
 from watchword.domain.ports import EventStore
 
 POLL_SECONDS = 0.5

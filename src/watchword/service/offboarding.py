@@ -7,8 +7,7 @@ actor and service accounts that it created are only listed: others may rely on t
 
 from dataclasses import dataclass
 
-from watchword.domain.accounts import ServiceAccount
-from watchword.domain.actors import ActorHoldings, ActorState, ActorStatus, Caller, Grant
+from watchword.domain.actors import ActorHoldings, ActorState, ActorStatus, Caller, Grant, ServiceAccount
 from watchword.domain.bulk_revocation import MOST, Receipt, Selection
 from watchword.domain.bulk_revocation import receipt as receipt_of
 from watchword.domain.errors import invalid

@@ -4,10 +4,18 @@ from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass
 
 from watchword.domain.actors import Caller, Grant
+from watchword.domain.counts import (
+    CALENDAR_DAYS,
+    KEPT_DAYS,
+    DayCount,
+    DayCounter,
+    TokenCounts,
+    by_day,
+    day_of,
+    first_kept,
+)
 from watchword.domain.policies import Privilege
 from watchword.domain.ports import Clock, TokenCountStore
-from watchword.domain.token_counts import CALENDAR_DAYS, TokenCounts
-from watchword.domain.uses import KEPT_DAYS, DayCount, DayCounter, by_day, day_of, first_kept
 from watchword.service.audit import RejectionLog
 from watchword.service.authority import Authority
 from watchword.service.token_counts import TokenCounter

@@ -4,10 +4,10 @@ from collections.abc import Awaitable
 from dataclasses import dataclass
 
 from watchword.domain.actors import Caller, Grant
+from watchword.domain.engine import TaskId
 from watchword.domain.errors import Fault, Reason
 from watchword.domain.ports import Store
 from watchword.domain.retention import Hold, RetentionRule, RetentionState, StoredRule
-from watchword.domain.tasks import TaskId
 from watchword.service.authority import Authority
 from watchword.service.operations import TRUNCATE, TrackedOperation
 

@@ -21,29 +21,27 @@ from watchword.domain.operations import Plan, Truncation
 from watchword.domain.policies import Privilege
 from watchword.domain.ports import Store
 from watchword.domain.retention import (
-    Mode,
-    RetentionRule,
-    RetentionRun,
-    RetentionState,
-    RunState,
-    ScheduleTimes,
-    SizeOfDay,
-    StoredRule,
-    series_key,
-)
-from watchword.domain.retention_runs import (
     MAX_PLANS,
     PERIODS,
     STEADY_MILLIS,
+    Mode,
     PlannedRun,
     RetentionNumbers,
+    RetentionRule,
+    RetentionRun,
     RetentionSnapshot,
+    RetentionState,
     RunPage,
+    RunState,
+    ScheduleTimes,
     SeriesPlan,
     SeriesRuns,
     ShownRun,
+    SizeOfDay,
     SteadyClock,
+    StoredRule,
     outcome,
+    series_key,
 )
 from watchword.service.authority import Authority
 from watchword.service.operations import SIZES, TRUNCATE, Operations

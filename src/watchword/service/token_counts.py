@@ -4,11 +4,10 @@ import asyncio
 import time
 from typing import Protocol
 
+from watchword.domain.counts import COUNT_SECONDS, UNUSED_DAYS, DayCounter, TokenCounts, day_of
 from watchword.domain.errors import Fault, Reason
 from watchword.domain.lifetimes import DAY
 from watchword.domain.ports import Clock, TokenCountStore
-from watchword.domain.token_counts import COUNT_SECONDS, UNUSED_DAYS, TokenCounts
-from watchword.domain.uses import DayCounter, day_of
 from watchword.service.background import PURGE_RESTS, in_batches
 
 FIRST_SECONDS = 5.0

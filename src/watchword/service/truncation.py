@@ -13,7 +13,17 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ParamSpec, TypeVar
 from zoneinfo import ZoneInfo
 
-from watchword.domain.engine import UNTHROTTLED, Checkpoints, ClusterEngine, DeletionPage, Engine, Pace
+from watchword.domain.engine import (
+    UNTHROTTLED,
+    Checkpoints,
+    ClusterEngine,
+    Counters,
+    DeletionPage,
+    Engine,
+    Pace,
+    TaskId,
+    TaskStatus,
+)
 from watchword.domain.errors import Fault, Reason
 from watchword.domain.indices import Resolved, copy_name
 from watchword.domain.lifetimes import iso
@@ -30,7 +40,6 @@ from watchword.domain.operations import (
 )
 from watchword.domain.ports import Clock, OperationStore
 from watchword.domain.retention import parse_window
-from watchword.domain.tasks import Counters, TaskId, TaskStatus
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager, closing
 
 from watchword.domain.errors import OperatorError
 from watchword.domain.ports import Clock, Store
-from watchword.domain.store_urls import SchemaVersions, SqliteUrl, StoreUrl
+from watchword.domain.stores import SchemaVersions, SqliteUrl, StoreUrl
 from watchword.files import open_lock
 from watchword.stores.sql.transaction import Observe
 

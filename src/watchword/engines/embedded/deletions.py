@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import apsw
 import orjson
 
-from watchword.domain.tasks import CANCELLED, Counters, TaskId, TaskStatus
+from watchword.domain.engine import CANCELLED, Counters, TaskId, TaskStatus
 from watchword.engines.embedded.index_file import INDEX_FILE, connect, place
 from watchword.engines.embedded.last_rows import GOES, LastRows, Walk
 from watchword.sqlite_file import transaction

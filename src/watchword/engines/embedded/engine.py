@@ -13,10 +13,9 @@ from typing import Any, NamedTuple, TypeVar
 import apsw
 import orjson
 
-from watchword.domain.engine import DeletionPage, Pace
+from watchword.domain.engine import DeletionPage, Pace, TaskId, TaskStatus
 from watchword.domain.errors import Fault, Reason
 from watchword.domain.indices import TIME, Histogram, IndexSize, Resolved, Row, RowCount, Spans
-from watchword.domain.tasks import TaskId, TaskStatus
 from watchword.engines.embedded import deletions
 from watchword.engines.embedded.index_file import INDEX_FILE, connect, place, prepare
 from watchword.engines.embedded.last_rows import LastRows, Walk

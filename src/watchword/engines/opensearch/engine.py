@@ -11,11 +11,10 @@ from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
-from watchword.domain.engine import Checkpoints, DeletionPage, Pace
+from watchword.domain.engine import CANCELLED, Checkpoints, Counters, DeletionPage, Pace, TaskId, TaskStatus
 from watchword.domain.errors import Fault, Reason
 from watchword.domain.indices import MAX_SPANS, TIME, URN, Histogram, IndexSize, Resolved, Row, RowCount, Spans
 from watchword.domain.secret import Secret
-from watchword.domain.tasks import CANCELLED, Counters, TaskId, TaskStatus
 from watchword.engines.opensearch import index_queries as queries
 from watchword.engines.opensearch.cluster_client import (
     EXISTS,

@@ -13,8 +13,8 @@ import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from watchword.domain.engine import TaskId
 from watchword.domain.indices import TIME
-from watchword.domain.tasks import TaskId
 from watchword.engines.opensearch.cluster_client import ClusterClient, reading, unavailable
 
 Query = dict[str, Any]

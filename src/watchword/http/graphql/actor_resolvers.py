@@ -3,20 +3,20 @@
 from collections.abc import Mapping
 from typing import Any
 
-from watchword.domain.accounts import ServiceAccount, check_account, check_account_id
 from watchword.domain.actors import (
     ActorState,
     ActorStatus,
     KnownActor,
     ProfileField,
+    ServiceAccount,
     check_profile,
     parse_actor_search,
 )
 from watchword.domain.errors import invalid
 from watchword.domain.events import Action, KeptEvent, kind_of, named_in, parse_event_counts, parse_event_search
-from watchword.domain.names import check_actor, check_description, check_name, name_of
+from watchword.domain.names import check_account, check_account_id, check_actor, check_description, check_name, name_of
 from watchword.domain.policies import Privilege
-from watchword.domain.sign_in import Membership
+from watchword.domain.sessions import Membership
 from watchword.http.graphql.context import Info, Json, page_of, query_of, record_json
 from watchword.http.graphql.directory_resolvers import user_json
 from watchword.http.graphql.policy_resolvers import policy_json, users_of

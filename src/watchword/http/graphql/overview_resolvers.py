@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from watchword.domain.token_counts import EXPIRING_DAYS
+from watchword.domain.counts import EXPIRING_DAYS
 from watchword.http.graphql.context import Info, Json, days_json, record_json
 
 _WEEK = EXPIRING_DAYS.index(7)

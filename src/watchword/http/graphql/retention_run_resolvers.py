@@ -3,12 +3,11 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from watchword.domain.engine import TaskId
 from watchword.domain.errors import invalid
 from watchword.domain.indices import Aspect, parse_aspect
 from watchword.domain.lifetimes import DAY
-from watchword.domain.retention import EVERY_SERIES, check_series
-from watchword.domain.retention_runs import KEEP_DAYS, MAX_PLANS, SeriesPlan, ShownRun
-from watchword.domain.tasks import TaskId
+from watchword.domain.retention import EVERY_SERIES, KEEP_DAYS, MAX_PLANS, SeriesPlan, ShownRun, check_series
 from watchword.http.graphql.context import Info, Json, page_of, record_json
 from watchword.http.graphql.operation_resolvers import operation_json, plan_json
 from watchword.http.graphql.retention_resolvers import hold_json, rule_json

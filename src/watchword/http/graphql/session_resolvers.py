@@ -4,7 +4,7 @@ from typing import Any
 
 from watchword.domain.errors import invalid
 from watchword.domain.names import check_actor, check_text
-from watchword.domain.sign_in import MAX_SUBJECT, Identity
+from watchword.domain.sessions import MAX_SUBJECT, Identity
 from watchword.http.graphql.context import Info, Json, page_of, record_json
 
 MAX_ISSUER = 1_000

@@ -6,21 +6,21 @@ from typing import Any
 from orjson import Fragment
 
 from watchword.domain.bulk_revocation import parse_selection
+from watchword.domain.counts import by_day, check_days, day_of
 from watchword.domain.errors import invalid
 from watchword.domain.filters import BY_END, Field, Search, depend_on_now, parse_filters, parse_sort
 from watchword.domain.lifetimes import Duration
 from watchword.domain.names import TOKEN_PREFIX, check_actor, check_description, check_name
 from watchword.domain.ports import Clock
-from watchword.domain.rotation import check_rotation_window
 from watchword.domain.token_limits import Limits, check_limits
 from watchword.domain.tokens import (
     MAX_AUTHORIZATION,
     TokenRecord,
     TokenRequest,
     TokenType,
+    check_rotation_window,
     check_token_id,
 )
-from watchword.domain.uses import by_day, check_days, day_of
 from watchword.http.graphql.context import Context, Info, Json, camel_case, days_json, page_of, record_json
 from watchword.http.graphql.directory_resolvers import user_json
 from watchword.http.graphql.fastpath import Memo

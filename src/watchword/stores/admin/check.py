@@ -12,7 +12,7 @@ from watchword.domain.actors import ActorStatus
 from watchword.domain.errors import OperatorError
 from watchword.domain.operations import State
 from watchword.domain.policies import PolicySource
-from watchword.domain.store_urls import PostgresUrl, SqliteUrl, StoreUrl
+from watchword.domain.stores import PostgresUrl, SqliteUrl, StoreUrl
 from watchword.domain.token_limits import unpacked
 from watchword.domain.tokens import TokenType
 from watchword.stores import rows

@@ -8,11 +8,11 @@ from typing import Any
 
 import apsw
 
-from watchword.domain.accounts import AccountGain
-from watchword.domain.backups import SealedSecrets
+from watchword.domain.actors import AccountGain
+from watchword.domain.admin import SealedSecrets
 from watchword.domain.errors import OperatorError
 from watchword.domain.ports import Clock
-from watchword.domain.store_urls import LastStart, PostgresUrl, SqliteUrl
+from watchword.domain.stores import LastStart, PostgresUrl, SqliteUrl
 from watchword.sqlite_file import open_read_only
 from watchword.stores import rows
 from watchword.stores.admin.tables import sealed_secrets

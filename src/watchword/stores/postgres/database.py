@@ -5,7 +5,7 @@
   committed.
 - A failover may undo what the primary shows while a synchronous standby has not confirmed it. So what a look-up finds,
   and what a write is refused for, is answered after the standby has confirmed all that was read.
-- With confirmed reads (`domain/standbys.py`) every read is confirmed before it is used.
+- With confirmed reads (`domain/stores.py`) every read is confirmed before it is used.
 - A caller that goes away cuts nothing off: a transaction that has begun is brought to its end, within the deadline.
 - An instance that is stopped within a transaction loses it, and its locks, before those that wait for them time out
   (`HOLDING_SHARE`).

@@ -2,8 +2,14 @@
 
 import sys
 
-from watchword.domain.accounts import AccountPage, ServiceAccount, account_exists, no_account
-from watchword.domain.actors import ActorStatus, WritePrecondition
+from watchword.domain.actors import (
+    AccountPage,
+    ActorStatus,
+    ServiceAccount,
+    WritePrecondition,
+    account_exists,
+    no_account,
+)
 from watchword.domain.events import Action, Event
 from watchword.stores import rows
 from watchword.stores.sql.policies import put_status

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from watchword.domain.actors import system_precondition
 from watchword.domain.events import Action, Detail, Event
-from watchword.domain.expiry import ExpiringPage, ExpiringToken
+from watchword.domain.lifetimes import ExpiringPage, ExpiringToken
 from watchword.stores.sql.transaction import SqlPart, Transaction, snapshot, transaction, write_events
 
 EXPIRY = "expiry"

@@ -5,6 +5,7 @@ from dataclasses import replace
 import orjson
 
 from watchword.domain.actors import WritePrecondition, system_precondition
+from watchword.domain.engine import TaskId
 from watchword.domain.errors import Fault, Reason
 from watchword.domain.events import Action, Event
 from watchword.domain.operations import (
@@ -19,7 +20,6 @@ from watchword.domain.operations import (
     event_of,
 )
 from watchword.domain.retention import EVERY_SERIES, series_key
-from watchword.domain.tasks import TaskId
 from watchword.stores import rows
 from watchword.stores.sql.holds import find_hold
 from watchword.stores.sql.transaction import (

@@ -8,10 +8,10 @@ from typing import Any
 
 import orjson
 
-from watchword.domain.accounts import AccountGain, gains
 from watchword.domain.actors import (
     MAX_GROUPS_SHOWN,
     MAX_LIVE_COUNTED,
+    AccountGain,
     ActorHoldings,
     ActorPage,
     ActorSearch,
@@ -22,13 +22,14 @@ from watchword.domain.actors import (
     Profile,
     ProfileField,
     WritePrecondition,
+    gains,
     system_precondition,
 )
 from watchword.domain.declared_entities import Entity, plan_declaration
 from watchword.domain.errors import Fault, Reason
 from watchword.domain.events import Action, Detail, Event
 from watchword.domain.filters import SEARCH_SECONDS
-from watchword.domain.names import SYSTEM_ACTOR, name_of
+from watchword.domain.names import NOTHING_STORED, SYSTEM_ACTOR, ShownActor, name_of
 from watchword.domain.policies import (
     ChangeKind,
     Policy,
@@ -41,8 +42,7 @@ from watchword.domain.policies import (
 )
 from watchword.domain.ports import Group
 from watchword.domain.sessions import sessions_ended
-from watchword.domain.shown_actors import NOTHING_STORED, ShownActor
-from watchword.domain.store_urls import LastStart
+from watchword.domain.stores import LastStart
 from watchword.stores import rows
 from watchword.stores.sql.declared_entities import ADD_MEMBER, apply_entities, find_entities
 from watchword.stores.sql.retention import apply_rules, find_rules

@@ -10,8 +10,17 @@ from watchword.domain.errors import Fault, Reason
 from watchword.domain.events import Action, Detail, Event
 from watchword.domain.lifetimes import DAY
 from watchword.domain.operations import Plan
-from watchword.domain.retention import RetentionRule, RetentionRun, RunState, SizeOfDay
-from watchword.domain.retention_runs import PlannedRun, RetentionSnapshot, RunPage, SeriesRuns, ShownRun
+from watchword.domain.retention import (
+    PlannedRun,
+    RetentionRule,
+    RetentionRun,
+    RetentionSnapshot,
+    RunPage,
+    RunState,
+    SeriesRuns,
+    ShownRun,
+    SizeOfDay,
+)
 from watchword.stores import rows
 from watchword.stores.sql.operations import index_lock, insert_operation, read_operations
 from watchword.stores.sql.retention import read_state, read_state_of

@@ -5,8 +5,7 @@ from collections import Counter
 from dataclasses import replace
 from typing import NamedTuple
 
-from watchword.domain.lifetimes import DAY
-from watchword.domain.token_counts import (
+from watchword.domain.counts import (
     CALENDAR_DAYS,
     COUNT_SECONDS,
     EXPIRING_DAYS,
@@ -15,8 +14,10 @@ from watchword.domain.token_counts import (
     UNUSED_DAYS,
     TokenCounts,
     UnusedBatch,
+    day_of,
+    first_kept,
 )
-from watchword.domain.uses import day_of, first_kept
+from watchword.domain.lifetimes import DAY
 from watchword.stores.sql.transaction import SqlPart, Transaction, snapshot
 
 # `TokenRecord.effective_status` in numbers: live are the unended tokens less those of suspended actors, which are few.

@@ -8,8 +8,7 @@ from dataclasses import astuple
 from functools import partial
 from typing import Any
 
-from watchword.domain.accounts import no_account
-from watchword.domain.actors import WritePrecondition, system_precondition
+from watchword.domain.actors import WritePrecondition, no_account, system_precondition
 from watchword.domain.bulk_revocation import (
     MOST,
     MOST_ACTORS,

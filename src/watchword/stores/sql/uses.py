@@ -3,9 +3,9 @@
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping
 
+from watchword.domain.counts import DayCounter, day_of
 from watchword.domain.events import KeptEvent
 from watchword.domain.ports import Use
-from watchword.domain.uses import DayCounter, day_of
 from watchword.stores.sql.transaction import SqlPart, Transaction, delete_oldest, transaction
 
 # A row of the list is a count, 20 characters wide, and the id that it belongs to: one statement for a batch of tokens.
