@@ -53,27 +53,21 @@ from watchword.engines.embedded.process import EngineProcess
 from watchword.event_sinks import check_target, open_sink
 from watchword.interpreter import freeze_loaded, without_modules
 from watchword.service import AllServices, CoreServices
-from watchword.service.accounts import Accounts
-from watchword.service.audit import AuditLog, RejectionLog
+from watchword.service.actors import Accounts, Offboarding
+from watchword.service.audit import AuditLog, EventFeed, EventStream, RejectionLog
 from watchword.service.authority import Authority
-from watchword.service.background import Purge, UsageRecorder
-from watchword.service.deliveries import DeliverySender
+from watchword.service.background import ExpiryNotices, Purge, UsageRecorder
+from watchword.service.datahub_import import DataHubImport, Imports
 from watchword.service.devices import Devices, DeviceSettings
-from watchword.service.event_stream import EventFeed, EventStream
-from watchword.service.expiry import ExpiryNotices
-from watchword.service.imports import Imports
 from watchword.service.mail import MailPreferences, MailSender, MailSource
-from watchword.service.offboarding import Offboarding
 from watchword.service.operations import Operations
-from watchword.service.overview import TokenOverview
+from watchword.service.overview import TokenCounter, TokenOverview
 from watchword.service.policies import Policies
-from watchword.service.retention import Retention
-from watchword.service.retention_runs import RetentionPlanner, RetentionRuns, RetentionScheduler
+from watchword.service.retention import Retention, RetentionPlanner, RetentionRuns, RetentionScheduler
 from watchword.service.sessions import Sessions
 from watchword.service.supervisor import LogProblem, Supervisor
-from watchword.service.token_counts import TokenCounter
 from watchword.service.tokens import TokenCounters, Tokens
-from watchword.service.webhooks import Webhooks, sealed_secret, with_secrets
+from watchword.service.webhooks import DeliverySender, Webhooks, sealed_secret, with_secrets
 from watchword.settings import Settings
 from watchword.signing import KeyRing, MasterKeyError, Sealer, check_master_key, load_master_key, make_master_key
 from watchword.stores.open import exists, import_lock, is_sealed, open_store, prepare
@@ -81,7 +75,6 @@ from watchword.stores.sql.transaction import Observe, ignore
 
 if TYPE_CHECKING:
     from watchword.http.server import Worker
-    from watchword.service.datahub_import import DataHubImport
     from watchword.stores.admin.tables import Progress
 
 
@@ -184,8 +177,6 @@ def open_local(settings: Settings) -> AbstractAsyncContextManager[CoreServices]:
 @asynccontextmanager
 async def open_import(settings: Settings) -> "AsyncIterator[Callable[..., DataHubImport]]":
     """Makes runs of an import. Its transactions may take longer than a request may."""
-    from watchword.service.datahub_import import DataHubImport
-
     patient = replace(settings, database_timeout=max(settings.database_timeout, IMPORT_SECONDS))
     store = await open_store(patient.store_url, system_clock, ignore)
     try:

@@ -11,7 +11,7 @@ from watchword.domain.retention import RetentionRule, SteadyClock, StoredRule, p
 from watchword.service.authority import Authority
 from watchword.service.background import UsageRecorder
 from watchword.service.operations import Operations
-from watchword.service.retention_runs import RetentionPlanner, RetentionScheduler
+from watchword.service.retention import RetentionPlanner, RetentionScheduler
 
 SERIES = "dataset.operation"
 INDEX = "dataset_operationaspect_v1"

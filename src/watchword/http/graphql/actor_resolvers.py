@@ -20,7 +20,7 @@ from watchword.domain.sessions import Membership
 from watchword.http.graphql.context import Info, Json, page_of, query_of, record_json
 from watchword.http.graphql.directory_resolvers import user_json
 from watchword.http.graphql.policy_resolvers import policy_json, users_of
-from watchword.service.offboarding import OffboardingPlan, OffboardingReceipt, RevokedTokens, SinceSuspension
+from watchword.service.actors import OffboardingPlan, OffboardingReceipt, RevokedTokens, SinceSuspension
 
 PRIVILEGE_FIELDS = {
     "generatePersonalAccessTokens": Privilege.GENERATE_PERSONAL_ACCESS_TOKENS,
