@@ -102,8 +102,8 @@ def test_event_names_the_owner_of_a_service_account(harness: StoreHarness, locat
 def test_many_tokens_with_the_same_expiry_have_one_event_each(
     harness: StoreHarness, location: StoreLocation, monkeypatch: Any
 ) -> None:
-    monkeypatch.setattr("watchword.service.background.PAGE", 7)
-    monkeypatch.setattr("watchword.service.background.BATCH", 3)
+    monkeypatch.setattr("watchword.service.background.EXPIRY_PAGE", 7)
+    monkeypatch.setattr("watchword.service.background.EXPIRY_BATCH", 3)
     made = [harness.token(number, expires_at=NOW + 8 * DAY + number // 10) for number in range(23)]
     harness.clock.now = NOW + 2 * DAY
     assert look(harness) == 23

@@ -28,7 +28,6 @@ from structlog.typing import FilteringBoundLogger
 from watchword.domain.actors import Caller, system_precondition
 from watchword.domain.errors import THROTTLED, UNAVAILABLE, Fault, Reason
 from watchword.domain.idempotency import HEADER, check_key
-from watchword.http.compression import compressed
 from watchword.http.errors import (
     JSON,
     MAX_SEARCHED,
@@ -43,7 +42,7 @@ from watchword.http.graphql.documents import Documents, InvalidDocument, Prepare
 from watchword.http.graphql.fastpath import Cause, Memo
 from watchword.http.graphql.fastpath.inputs import all_nodes
 from watchword.http.metrics import Metrics
-from watchword.http.requests import Header, Request, Response, check_media_type, parse_json
+from watchword.http.requests import Header, Request, Response, check_media_type, compressed, parse_json
 from watchword.service import AllServices
 from watchword.service.audit import DENIALS
 
