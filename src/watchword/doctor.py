@@ -32,7 +32,7 @@ from watchword.policyfile import PolicyFileError, read_policy_file
 from watchword.settings import Settings, bind_error
 from watchword.signing import Sealer, check_master_key, load_master_key
 from watchword.sqlite_file import companions
-from watchword.stores.admin.summary import DatabaseServer, StoreSummary, summarize
+from watchword.stores.admin.check import DatabaseServer, StoreSummary, summarize
 
 LOW_DISK_BYTES = 1024**3
 FULL_DISK_BYTES = 64 * 1024**2

@@ -70,7 +70,7 @@ from watchword.service.tokens import TokenCounters, Tokens
 from watchword.service.webhooks import DeliverySender, Webhooks, sealed_secret, with_secrets
 from watchword.settings import Settings
 from watchword.signing import KeyRing, MasterKeyError, Sealer, check_master_key, load_master_key, make_master_key
-from watchword.stores.open import exists, import_lock, is_sealed, open_store, prepare
+from watchword.stores import exists, import_lock, is_sealed, open_store, prepare
 from watchword.stores.sql.transaction import Observe, ignore
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from watchword.domain.policies import PolicySource, default_policies, root_polic
 from watchword.domain.ports import Issue
 from watchword.domain.stores import SqliteUrl
 from watchword.stores.admin.check import check
-from watchword.stores.migrations import latest, migrations
+from watchword.stores.sql import latest, migrations
 from watchword.stores.sqlite import open_store
 from watchword.stores.sqlite.connections import STORE_FILE, connect, store_fault
 

@@ -10,7 +10,7 @@ from watchword.domain.actors import ActorStatus
 from watchword.domain.counts import UNUSED_DAYS, TokenCounts, day_of
 from watchword.domain.lifetimes import DAY
 from watchword.domain.ports import Store, Use
-from watchword.stores.sql import token_counts
+from watchword.stores.sql import counts
 
 UNUSED = UNUSED_DAYS * DAY
 
@@ -40,7 +40,7 @@ def test_tokens_of_suspended_actors_are_counted_apart(
     harness: StoreHarness, run: Run, store: Store, monkeypatch: pytest.MonkeyPatch, few: bool
 ) -> None:
     if not few:
-        monkeypatch.setattr(token_counts, "FEW_TOKENS", 0)
+        monkeypatch.setattr(counts, "FEW_TOKENS", 0)
     for number in range(3):
         harness.token(number, BOB, expires_at=None if number else NOW + DAY)
     for number in range(3, 5):

@@ -21,8 +21,7 @@ from watchword.domain.policies import root_policy
 from watchword.domain.ports import Use
 from watchword.domain.stores import PostgresUrl
 from watchword.setting_values import database as read_address
-from watchword.stores import rows
-from watchword.stores.open import open_store
+from watchword.stores import open_store, rows
 from watchword.stores.postgres import ADD, REVOKE, verify_batcher
 from watchword.stores.postgres.connections import DIALECT, READING_MANY_TOKENS, Connection, connect
 from watchword.stores.sql import SqlStore, accounts

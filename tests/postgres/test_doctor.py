@@ -14,7 +14,7 @@ from tests.support.server import ADMIN, watchword
 from watchword.doctor import diagnose
 from watchword.domain.admin import Diagnostic, Level
 from watchword.settings import load
-from watchword.stores.migrations import latest
+from watchword.stores.sql import latest
 from watchword.wiring import system_clock
 
 

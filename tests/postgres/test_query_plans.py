@@ -30,7 +30,7 @@ from watchword.stores.postgres.connections import (
 )
 from watchword.stores.postgres.verify_batcher import CONFIRMED_STATEMENT, STATEMENT
 from watchword.stores.sql import SqlStore
-from watchword.stores.sql.token_counts import COUNTS
+from watchword.stores.sql.counts import COUNTS
 
 
 @pytest.fixture(params=KINDS_IN_TURN)

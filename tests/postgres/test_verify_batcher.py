@@ -19,7 +19,7 @@ from watchword.domain.policies import root_policy
 from watchword.domain.ports import Issue, Store
 from watchword.domain.stores import PostgresUrl
 from watchword.setting_values import database as read_address
-from watchword.stores.open import open_store, prepare
+from watchword.stores import open_store, prepare
 from watchword.stores.sql.transaction import ignore
 
 TIMEOUT = 30.0

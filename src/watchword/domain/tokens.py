@@ -95,7 +95,7 @@ class TokenRecord(NamedTuple):
 
     def effective_status(self, now: int) -> str:
         """The status, or SUSPENDED while its actor is suspended. An effectively ACTIVE token is live: this decides in
-        the API, in lists, in counts (stores/sql/token_counts.py) and in metrics.
+        the API, in lists, in counts (stores/sql/counts.py) and in metrics.
         """
         status = self.status(now)
         return SUSPENDED if self.suspended and status is TokenStatus.ACTIVE else status.value

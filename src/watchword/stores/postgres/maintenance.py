@@ -17,7 +17,6 @@ from asyncpg import exceptions as pg
 
 from watchword.domain.errors import OperatorError
 from watchword.domain.stores import STANDBYS_ADVICE, PostgresUrl, objection_to_standbys, require_version
-from watchword.stores.migrations import latest, migrations
 from watchword.stores.postgres.connections import (
     DEFAULT_SETTINGS,
     DRIVER_ERRORS,
@@ -30,6 +29,7 @@ from watchword.stores.postgres.connections import (
     lacks_right,
     quoted,
 )
+from watchword.stores.sql import latest, migrations
 
 WAIT_SECONDS = 30
 PATIENCE = 10.0
