@@ -45,8 +45,8 @@ from watchword.domain.retention import SteadyClock
 from watchword.domain.secret import Secret
 from watchword.domain.stores import SchemaVersions, SqliteUrl, StoreUrl
 from watchword.domain.tokens import identifier
-from watchword.engines.embedded.engine import EmbeddedEngine
-from watchword.engines.embedded.engine import open_engine as open_embedded
+from watchword.engines.embedded import EmbeddedEngine
+from watchword.engines.embedded import open_engine as open_embedded
 from watchword.engines.embedded.index_file import describe as describe_index
 from watchword.engines.embedded.index_file import prepare as prepare_index
 from watchword.engines.embedded.process import EngineProcess
@@ -269,7 +269,7 @@ def open_index(settings: Settings) -> Engine:
     address = settings.index_url
     if address is None:
         return open_embedded(settings.index_path)
-    from watchword.engines.opensearch.engine import open_engine
+    from watchword.engines.opensearch import open_engine
 
     return open_engine(
         address.hosts,

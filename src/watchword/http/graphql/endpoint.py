@@ -39,8 +39,7 @@ from watchword.http.errors import (
 )
 from watchword.http.graphql.context import Context, Meter, ProcessorBudget
 from watchword.http.graphql.documents import Documents, InvalidDocument, PreparedDocument
-from watchword.http.graphql.fastpath import Cause, Memo
-from watchword.http.graphql.fastpath.inputs import all_nodes
+from watchword.http.graphql.fastpath import Cause, Memo, all_nodes
 from watchword.http.metrics import Metrics
 from watchword.http.requests import Header, Request, Response, check_media_type, compressed, parse_json
 from watchword.service import AllServices

@@ -23,8 +23,7 @@ from watchword.domain.tokens import (
 )
 from watchword.http.graphql.context import Context, Info, Json, camel_case, days_json, page_of, record_json
 from watchword.http.graphql.directory_resolvers import user_json
-from watchword.http.graphql.fastpath import Memo
-from watchword.http.graphql.fastpath.completers import Reader
+from watchword.http.graphql.fastpath import Memo, Reader
 from watchword.service.tokens import JSON_FIELDS, CreatedToken, DerivedTokenRequest, Lifetime
 
 _JSON_FIELDS = {field.word: field for field in JSON_FIELDS}

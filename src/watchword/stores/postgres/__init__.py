@@ -22,9 +22,8 @@ from watchword.domain.stores import PostgresUrl
 from watchword.domain.tokens import TokenRecord
 from watchword.stores import rows
 from watchword.stores.postgres.connections import ConnectionBackoff, folded, store_fault
-from watchword.stores.postgres.database import Lost, PostgresDatabase, make_pool, unknown_outcome
+from watchword.stores.postgres.database import Lost, PostgresDatabase, WriteBatcher, make_pool, unknown_outcome
 from watchword.stores.postgres.verify_batcher import BEARER, DatabaseClock, VerifyBatcher, bearer_of
-from watchword.stores.postgres.write_batcher import WriteBatcher
 from watchword.stores.sql import SqlStore
 from watchword.stores.sql.search import page_of, search_sql
 from watchword.stores.sql.transaction import Observe, Transaction, write_events

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
-from watchword.stores.sql.accounts import SqlAccounts
 from watchword.stores.sql.counts import SqlTokenCounts, SqlUses
 from watchword.stores.sql.devices import SqlDevices
 from watchword.stores.sql.events import SqlEvents
@@ -15,7 +14,7 @@ from watchword.stores.sql.imports import SqlImports
 from watchword.stores.sql.keys import SqlKeys
 from watchword.stores.sql.mails import SqlMails
 from watchword.stores.sql.operations import SqlOperations
-from watchword.stores.sql.policies import SqlActors, SqlPolicies
+from watchword.stores.sql.policies import SqlAccounts, SqlActors, SqlPolicies
 from watchword.stores.sql.retention import SqlRetention, SqlRetentionRuns
 from watchword.stores.sql.sessions import SqlSessions
 from watchword.stores.sql.token_lifecycle import SqlExpiry, SqlTokens

@@ -1,4 +1,4 @@
-"""Policies, groups and actors, and the groups and service accounts that a policy file declares.
+"""Policies, groups, actors and service accounts, and the groups and accounts that a policy file declares.
 
 Every change that can alter a decision advances the policy version.
 """
@@ -15,6 +15,7 @@ from watchword.domain.actors import (
     MAX_GROUPS_SHOWN,
     MAX_LIVE_COUNTED,
     AccountGain,
+    AccountPage,
     ActorHoldings,
     ActorPage,
     ActorSearch,
@@ -24,8 +25,11 @@ from watchword.domain.actors import (
     KnownActor,
     Profile,
     ProfileField,
+    ServiceAccount,
     WritePrecondition,
+    account_exists,
     gains,
+    no_account,
     system_precondition,
 )
 from watchword.domain.declared_entities import NO_ENTITIES, Entity, EntityChange, plan_declaration
@@ -48,14 +52,17 @@ from watchword.domain.sessions import sessions_ended
 from watchword.domain.stores import LastStart
 from watchword.stores import rows
 from watchword.stores.sql.retention import apply_rules, find_rules
+from watchword.stores.sql.token_lifecycle import MEMBER, dying_with, revoke
 from watchword.stores.sql.transaction import (
     POLICIES,
     RETENTION,
+    TOKENS,
     Dialect,
     SqlPart,
     Transaction,
     actor_lock,
     check_precondition,
+    long_transaction,
     snapshot,
     transaction,
     write_events,
@@ -676,3 +683,69 @@ async def _apply_group(tx: Transaction, _actor: str, change: EntityChange) -> li
         if members:
             events.append(Event(action, group.urn, {"name": group.name, "members": members}))
     return events
+
+
+_ACCOUNT_COLUMNS = """urn, name, description, created_at, created_by,
+    EXISTS (SELECT 1 FROM actors WHERE actors.urn = service_accounts.urn AND status = 'SUSPENDED'), set_name"""
+GET_ACCOUNT = f"SELECT {_ACCOUNT_COLUMNS} FROM service_accounts WHERE urn = $1 AND deleted_at IS NULL"
+_ADD_ACCOUNT = (
+    "INSERT INTO service_accounts (urn, name, description, created_at, created_by) VALUES ($1, $2, $3, $4, $5)"
+)
+_CREATED_ACCOUNTS = f"""
+SELECT {_ACCOUNT_COLUMNS} FROM service_accounts WHERE created_by = $1 AND deleted_at IS NULL ORDER BY urn LIMIT $2"""
+_ACCOUNT_TOKENS = f"SELECT {MEMBER} FROM tokens WHERE actor_urn = $1 AND revoked_at IS NULL"
+
+
+class SqlAccounts(SqlPart):
+    @transaction
+    async def add_account(self, tx: Transaction, precondition: WritePrecondition, account: ServiceAccount) -> None:
+        now = await check_precondition(tx, precondition, exclusive=[actor_lock(account.urn)])
+        row = await tx.fetchrow("SELECT deleted_at FROM service_accounts WHERE urn = $1", account.urn)
+        if row is not None:
+            raise account_exists(deleted=row[0] is not None)
+        values = (account.urn, account.name, account.description, account.created_at, account.created_by)
+        await tx.execute(_ADD_ACCOUNT, *values)
+        event = Event(Action.ACCOUNT_CREATED, account.urn, {"name": account.name})
+        await write_events(tx, precondition, [event], now)
+
+    async def get_account(self, urn: str) -> ServiceAccount:
+        return _account(await self._db.row(GET_ACCOUNT, urn))
+
+    @snapshot
+    async def accounts(self, tx: Transaction, start: int, count: int, query: str = "") -> AccountPage:
+        d = tx.dialect
+        by_name = f"{d.position(d.folded('name'), d.folded('$1::text'))} > 0"
+        by_urn = f"{d.position('urn', '$1::text')} > 0"
+        matching = f"deleted_at IS NULL AND ($1::text = '' OR {by_name} OR {by_urn})"
+        total = await tx.fetchval(f"SELECT count(*) FROM service_accounts WHERE {matching}", query)
+        found = await tx.fetch(
+            f"SELECT {_ACCOUNT_COLUMNS} FROM service_accounts WHERE {matching} ORDER BY name, urn LIMIT $2 OFFSET $3",
+            query,
+            count,
+            start,
+        )
+        return AccountPage(total, tuple(_account(row) for row in found))
+
+    @snapshot
+    async def accounts_of(self, tx: Transaction, creator: str, most: int) -> tuple[ServiceAccount, ...]:
+        return tuple(_account(row) for row in await tx.fetch(_CREATED_ACCOUNTS, creator, most))
+
+    @long_transaction
+    async def delete_account(self, tx: Transaction, precondition: WritePrecondition, urn: str) -> int:
+        now = await check_precondition(tx, precondition, exclusive=[actor_lock(urn), TOKENS])
+        account = _account(await tx.fetchrow(GET_ACCOUNT, urn))
+        await tx.execute("UPDATE service_accounts SET deleted_at = $2 WHERE urn = $1", urn, now)
+        await put_status(tx, precondition, urn, ActorStatus.SUSPENDED, now)
+        tokens = await tx.fetch(_ACCOUNT_TOKENS, urn)
+        ids = await dying_with(tx, tokens, now, cascade=False, expired=True, most=sys.maxsize)
+        revoked = await revoke(tx, precondition, list(ids), now, lock_rows=False)
+        event = Event(Action.ACCOUNT_DELETED, urn, {"name": account.name, "tokens": revoked})
+        await write_events(tx, precondition, [event], now)
+        return revoked
+
+
+def _account(row: rows.Row | None) -> ServiceAccount:
+    if row is None:
+        raise no_account()
+    urn, name, description, created_at, created_by, suspended, set_name = row
+    return ServiceAccount(urn, name, description, created_at, created_by, bool(suspended), set_name)
