@@ -65,8 +65,8 @@ from watchword.service.overview import TokenCounter, TokenOverview
 from watchword.service.policies import Policies
 from watchword.service.retention import Retention, RetentionPlanner, RetentionRuns, RetentionScheduler
 from watchword.service.sessions import Sessions
-from watchword.service.supervisor import LogProblem, Supervisor
 from watchword.service.tokens import TokenCounters, Tokens
+from watchword.service.truncation import LogProblem, Supervisor
 from watchword.service.webhooks import DeliverySender, Webhooks, sealed_secret, with_secrets
 from watchword.settings import Settings
 from watchword.signing import KeyRing, MasterKeyError, Sealer, check_master_key, load_master_key, make_master_key

@@ -17,8 +17,8 @@ from watchword.service.overview import TokenCounter, TokenOverview
 from watchword.service.policies import Policies
 from watchword.service.retention import Retention, RetentionRuns, RetentionScheduler
 from watchword.service.sessions import Sessions
-from watchword.service.supervisor import Supervisor
 from watchword.service.tokens import Tokens
+from watchword.service.truncation import Supervisor
 from watchword.service.webhooks import DeliverySender, Webhooks
 
 
