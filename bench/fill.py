@@ -8,9 +8,9 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from watchword.domain.store_urls import PostgresUrl, SqliteUrl, StoreUrl
+from watchword.domain.stores import PostgresUrl, SqliteUrl, StoreUrl
+from watchword.stores import prepare
 from watchword.stores.admin.tables import POSTGRES_TOTALS
-from watchword.stores.open import prepare
 from watchword.stores.postgres.connections import connect as connect_to_database
 from watchword.stores.sqlite.connections import STORE_FILE, connect
 

@@ -12,8 +12,7 @@ from granian.constants import Interfaces
 from bench.bare import bare, bare_rsgi, serve_app
 from watchword import wiring
 from watchword.domain.actors import Bearer
-from watchword.service.background import UsageRecorder
-from watchword.service.expiry import ExpiryNotices
+from watchword.service.background import ExpiryNotices, UsageRecorder
 from watchword.settings import Settings, load
 from watchword.stores.postgres import PostgresStore
 from watchword.stores.postgres.verify_batcher import STATEMENT, bearer_of

@@ -22,19 +22,17 @@ import httpx
 from cryptography.x509 import load_pem_x509_certificate
 
 from watchword import __version__
-from watchword.domain import standbys
-from watchword.domain.accounts import AccountGain
-from watchword.domain.backups import SealedSecrets
-from watchword.domain.diagnostics import Diagnostic, bad, ok, warn
+from watchword.domain.actors import AccountGain
+from watchword.domain.admin import Diagnostic, SealedSecrets, bad, ok, warn
 from watchword.domain.errors import Fault, OperatorError
 from watchword.domain.ports import Clock
-from watchword.domain.store_urls import LastStart, PostgresUrl, SqliteUrl
+from watchword.domain.stores import STANDBYS_ADVICE, LastStart, PostgresUrl, SqliteUrl, objection_to_standbys
 from watchword.files import owner_in_the_way
 from watchword.policyfile import PolicyFileError, read_policy_file
 from watchword.settings import Settings, bind_error
 from watchword.signing import Sealer, check_master_key, load_master_key
 from watchword.sqlite_file import companions
-from watchword.stores.admin.summary import DatabaseServer, StoreSummary, summarize
+from watchword.stores.admin.check import DatabaseServer, StoreSummary, summarize
 
 LOW_DISK_BYTES = 1024**3
 FULL_DISK_BYTES = 64 * 1024**2
@@ -267,18 +265,18 @@ def _database_server(settings: Settings, url: PostgresUrl, server: DatabaseServe
 
 def _standbys(settings: Settings, names: str) -> Iterator[Diagnostic]:
     """`names` are those of the synchronous standbys."""
-    problem = standbys.objection(names)
+    problem = objection_to_standbys(names)
     if settings.database_reads == "confirmed":
         if problem is None:
             yield ok("store", "reads are confirmed by the synchronous standbys")
         else:
-            yield bad("store", problem, standbys.ADVICE)
+            yield bad("store", problem, STANDBYS_ADVICE)
     elif names:
         what = (
             "reads are not confirmed: after a failover an old primary that still runs may show revoked tokens as valid"
         )
         fix = "Set WATCHWORD_DATABASE_READS=confirmed."
-        yield warn("store", what, fix if problem is None else f"{fix} First: {standbys.ADVICE}")
+        yield warn("store", what, fix if problem is None else f"{fix} First: {STANDBYS_ADVICE}")
 
 
 def _master_key(settings: Settings, sealed: SealedSecrets | None, *, is_new: bool) -> Iterator[Diagnostic]:

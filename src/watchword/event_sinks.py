@@ -11,8 +11,7 @@ from pathlib import Path
 import orjson
 
 from watchword.domain.errors import OperatorError
-from watchword.domain.event_stream import EventSink, StreamTarget, Transport, ecs_fields
-from watchword.domain.events import KeptEvent
+from watchword.domain.events import EventSink, KeptEvent, StreamTarget, Transport, ecs_fields
 from watchword.files import sync
 
 PATIENCE_SECONDS = 5.0

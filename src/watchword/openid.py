@@ -22,7 +22,7 @@ from joserfc.jwk import KeySet, import_key
 from watchword.domain.errors import Fault, Reason
 from watchword.domain.ports import Clock
 from watchword.domain.secret import Secret
-from watchword.domain.sign_in import MAX_SUBJECT, LogoutNotice, is_name, is_secure
+from watchword.domain.sessions import MAX_SUBJECT, LogoutNotice, is_name, is_secure
 
 SECONDS = 5.0
 MAX_BYTES = 1024 * 1024

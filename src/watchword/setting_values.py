@@ -10,15 +10,15 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from watchword.domain.datahub import DataHubDatabase, DataHubFile, DataHubUrl
 from watchword.domain.errors import Fault
-from watchword.domain.event_stream import StreamTarget, Transport
+from watchword.domain.events import StreamTarget, Transport
 from watchword.domain.indices import Aspect, is_prefix, parse_aspect
 from watchword.domain.lifetimes import Duration
 from watchword.domain.mail import KINDS, MailKind, SmtpUrl
 from watchword.domain.names import check_actor, check_email, check_group
 from watchword.domain.networks import Network
 from watchword.domain.secret import Secret
-from watchword.domain.sign_in import CLAIM, GROUP, is_secure
-from watchword.domain.store_urls import DEFAULT_PORT, PostgresUrl, SqliteUrl, StoreUrl
+from watchword.domain.sessions import CLAIM, GROUP, is_secure
+from watchword.domain.stores import DEFAULT_PORT, PostgresUrl, SqliteUrl, StoreUrl
 
 T = TypeVar("T")
 MAX_LINE = 1_000

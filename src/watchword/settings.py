@@ -17,15 +17,14 @@ from urllib.parse import urlsplit
 from watchword import setting_values as values
 from watchword.domain.datahub import DataHubUrl
 from watchword.domain.errors import OperatorError
-from watchword.domain.event_stream import StreamTarget
+from watchword.domain.events import StreamTarget
 from watchword.domain.indices import DATAHUB_SERIES, Aspect, IndexNames
 from watchword.domain.lifetimes import Duration, Lifetimes
 from watchword.domain.mail import MailKind, MailRules, SmtpUrl
 from watchword.domain.networks import Network
 from watchword.domain.secret import Secret
-from watchword.domain.sessions import SessionLimits
-from watchword.domain.sign_in import ClaimRules
-from watchword.domain.store_urls import PostgresUrl, SqliteUrl, StoreUrl
+from watchword.domain.sessions import ClaimRules, SessionLimits
+from watchword.domain.stores import PostgresUrl, SqliteUrl, StoreUrl
 from watchword.setting_values import IndexAddress, ListenAddress, optional
 
 MAX_SECRET_CHARACTERS = 65_536

@@ -13,7 +13,7 @@ from urllib.parse import quote
 import apsw
 
 from watchword.domain.errors import Fault, OperatorError, Reason
-from watchword.domain.store_urls import require_version
+from watchword.domain.stores import require_version
 from watchword.files import make_private
 
 BUSY_MS = 2_000

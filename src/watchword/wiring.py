@@ -25,63 +25,56 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from watchword.domain.actors import system_precondition
-from watchword.domain.backups import (
+from watchword.domain.admin import (
     Backup,
     CheckMasterKey,
     CopyResult,
+    Diagnostic,
     RestoreChoice,
     RestorePreview,
     RestoreResult,
     SealedSecrets,
 )
 from watchword.domain.datahub import DataHubSource, DataHubUrl
-from watchword.domain.diagnostics import Diagnostic
 from watchword.domain.engine import Engine
 from watchword.domain.errors import Fault, OperatorError
 from watchword.domain.mail import MailServer, SendResult, test_mail
 from watchword.domain.policies import PolicyPlan, default_policies, root_policy, summary
 from watchword.domain.ports import Clock, IdentityProvider, MessageClient, Store
-from watchword.domain.retention_runs import SteadyClock
+from watchword.domain.retention import SteadyClock
 from watchword.domain.secret import Secret
-from watchword.domain.store_urls import SchemaVersions, SqliteUrl, StoreUrl
+from watchword.domain.stores import SchemaVersions, SqliteUrl, StoreUrl
 from watchword.domain.tokens import identifier
-from watchword.engines.embedded.engine import EmbeddedEngine
-from watchword.engines.embedded.engine import open_engine as open_embedded
+from watchword.engines.embedded import EmbeddedEngine
+from watchword.engines.embedded import open_engine as open_embedded
 from watchword.engines.embedded.index_file import describe as describe_index
 from watchword.engines.embedded.index_file import prepare as prepare_index
 from watchword.engines.embedded.process import EngineProcess
 from watchword.event_sinks import check_target, open_sink
 from watchword.interpreter import freeze_loaded, without_modules
 from watchword.service import AllServices, CoreServices
-from watchword.service.accounts import Accounts
-from watchword.service.audit import AuditLog, RejectionLog
+from watchword.service.actors import Accounts, Offboarding
+from watchword.service.audit import AuditLog, EventFeed, EventStream, RejectionLog
 from watchword.service.authority import Authority
-from watchword.service.background import Purge, UsageRecorder
-from watchword.service.deliveries import DeliverySender
+from watchword.service.background import ExpiryNotices, Purge, UsageRecorder
+from watchword.service.datahub_import import DataHubImport, Imports
 from watchword.service.devices import Devices, DeviceSettings
-from watchword.service.event_stream import EventFeed, EventStream
-from watchword.service.expiry import ExpiryNotices
-from watchword.service.imports import Imports
 from watchword.service.mail import MailPreferences, MailSender, MailSource
-from watchword.service.offboarding import Offboarding
 from watchword.service.operations import Operations
-from watchword.service.overview import TokenOverview
+from watchword.service.overview import TokenCounter, TokenOverview
 from watchword.service.policies import Policies
-from watchword.service.retention import Retention
-from watchword.service.retention_runs import RetentionPlanner, RetentionRuns, RetentionScheduler
+from watchword.service.retention import Retention, RetentionPlanner, RetentionRuns, RetentionScheduler
 from watchword.service.sessions import Sessions
-from watchword.service.supervisor import LogProblem, Supervisor
-from watchword.service.token_counts import TokenCounter
 from watchword.service.tokens import TokenCounters, Tokens
-from watchword.service.webhooks import Webhooks, sealed_secret, with_secrets
+from watchword.service.truncation import LogProblem, Supervisor
+from watchword.service.webhooks import DeliverySender, Webhooks, sealed_secret, with_secrets
 from watchword.settings import Settings
 from watchword.signing import KeyRing, MasterKeyError, Sealer, check_master_key, load_master_key, make_master_key
-from watchword.stores.open import exists, import_lock, is_sealed, open_store, prepare
+from watchword.stores import exists, import_lock, is_sealed, open_store, prepare
 from watchword.stores.sql.transaction import Observe, ignore
 
 if TYPE_CHECKING:
     from watchword.http.server import Worker
-    from watchword.service.datahub_import import DataHubImport
     from watchword.stores.admin.tables import Progress
 
 
@@ -184,8 +177,6 @@ def open_local(settings: Settings) -> AbstractAsyncContextManager[CoreServices]:
 @asynccontextmanager
 async def open_import(settings: Settings) -> "AsyncIterator[Callable[..., DataHubImport]]":
     """Makes runs of an import. Its transactions may take longer than a request may."""
-    from watchword.service.datahub_import import DataHubImport
-
     patient = replace(settings, database_timeout=max(settings.database_timeout, IMPORT_SECONDS))
     store = await open_store(patient.store_url, system_clock, ignore)
     try:
@@ -278,7 +269,7 @@ def open_index(settings: Settings) -> Engine:
     address = settings.index_url
     if address is None:
         return open_embedded(settings.index_path)
-    from watchword.engines.opensearch.engine import open_engine
+    from watchword.engines.opensearch import open_engine
 
     return open_engine(
         address.hosts,

@@ -22,7 +22,7 @@ from tests.support.concurrent_load import ConcurrentLoad
 from tests.support.disks import small_disk
 from tests.support.server import ADMIN, Server, watchword
 from tests.support.waiting import SECONDS, until
-from watchword.domain.store_urls import SqliteUrl
+from watchword.domain.stores import SqliteUrl
 from watchword.stores.admin.check import check
 from watchword.stores.admin.transfer import back_up
 

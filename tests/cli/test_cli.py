@@ -22,7 +22,7 @@ from tests.support.server import ADMIN, Server
 from tests.support.store_file import change_store
 from tests.support.waiting import SECONDS, until
 from watchword.client import Client
-from watchword.stores.migrations import latest
+from watchword.stores.sql import latest
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from psycopg import sql
 
 from tests.support.postgres import Home
 from tests.support.server import ADMIN, Server, watchword
-from watchword.stores.migrations import latest, migrations
+from watchword.stores.sql import latest, migrations
 from watchword.stores.sqlite.connections import STORE_FILE
 
 REFUSED = (["keys", "list"], ["keys", "rotate"], ["token", "create", "--local", "--actor", ADMIN])

@@ -222,7 +222,7 @@ def test_damaged_store_is_replaced_and_kept(story: Story) -> None:
 def newer_watchword(folder: Path) -> dict[str, str]:
     """The environment of a Watchword whose schema is one version ahead."""
     import watchword as package
-    from watchword.stores.migrations import latest
+    from watchword.stores.sql import latest
 
     shutil.copytree(Path(package.__file__).parent, folder / "watchword")
     migration = folder / "watchword/stores/sql/sqlite" / f"{latest('sqlite') + 1:04}_ahead.sql"

@@ -9,14 +9,13 @@ import pytest
 
 from tests.support.backends import NOW, SettableClock
 from tests.support.strategies import numbered_id
-from watchword.domain.accounts import ACCOUNT_PREFIX, ServiceAccount
-from watchword.domain.actors import WritePrecondition, system_precondition
+from watchword.domain.actors import ServiceAccount, WritePrecondition, system_precondition
 from watchword.domain.bulk_revocation import Receipt, RevocationPreview, Selection
 from watchword.domain.errors import Fault, Stale
 from watchword.domain.filters import Condition, Field, Filter, Search
 from watchword.domain.idempotency import IdempotencyRecord
 from watchword.domain.keys import SealedKey
-from watchword.domain.names import GROUP_PREFIX, POLICY_PREFIX
+from watchword.domain.names import ACCOUNT_PREFIX, GROUP_PREFIX, POLICY_PREFIX
 from watchword.domain.policies import Policy, Privilege, root_policy
 from watchword.domain.ports import Group, Issue, Page, Store
 from watchword.domain.tokens import TokenRecord, TokenType

@@ -7,8 +7,7 @@ import pytest
 
 from tests.contract.harness import ADMIN, ANN, SYSTEM, StoreHarness, account, all_of, derived, record, successor, where
 from tests.support.backends import NOW, StoreLocation
-from watchword.domain.accounts import AccountPage
-from watchword.domain.actors import ActorState, ActorStatus
+from watchword.domain.actors import AccountPage, ActorState, ActorStatus
 from watchword.domain.errors import Fault, Reason
 from watchword.domain.filters import Field
 from watchword.domain.ports import Store

@@ -4,10 +4,9 @@ from dataclasses import replace
 
 from tests.contract.harness import ADMIN, ANN, BOB, EVE, StoreHarness
 from tests.support.backends import StoreLocation
-from watchword.domain.accounts import ACCOUNT_PREFIX
 from watchword.domain.declared_entities import DeclaredAccount, DeclaredGroup, EntityChange, check_entities
 from watchword.domain.errors import Reason
-from watchword.domain.names import GROUP_PREFIX
+from watchword.domain.names import ACCOUNT_PREFIX, GROUP_PREFIX
 from watchword.domain.policies import ChangeKind, PolicyDeclaration
 from watchword.domain.ports import Group
 

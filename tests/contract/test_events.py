@@ -19,14 +19,14 @@ from tests.contract.harness import (
 )
 from tests.support.backends import NOW, StoreLocation
 from tests.support.strategies import numbered_id
-from watchword.domain.accounts import ACCOUNT_PREFIX, ServiceAccount
-from watchword.domain.actors import ActorStatus, ProfileField, WritePrecondition
+from watchword.domain.actors import ActorStatus, ProfileField, ServiceAccount, WritePrecondition
 from watchword.domain.events import Action, KeptEvent
 from watchword.domain.mail import MailKind
+from watchword.domain.names import ACCOUNT_PREFIX
 from watchword.domain.policies import ROOT_POLICY, default_policies, root_policy
 from watchword.domain.ports import Issue, Store, Use
 from watchword.domain.retention import RetentionRule
-from watchword.domain.sign_in import Identity
+from watchword.domain.sessions import Identity
 from watchword.domain.token_limits import Limits
 
 Work = Callable[[Store, WritePrecondition], Coroutine[Any, Any, Any]]

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from tests.contract.harness import ADMIN, ANN, BOB, EVE, OPS, SYSTEM, StoreHarness, policy
 from tests.support.backends import StoreLocation
 from tests.support.strategies import numbered_id
-from watchword.domain.accounts import ACCOUNT_PREFIX, ServiceAccount
 from watchword.domain.actors import (
     MAX_GROUPS_SHOWN,
     ActorHoldings,
@@ -19,8 +18,9 @@ from watchword.domain.actors import (
     ActorStatus,
     KnownActor,
     ProfileField,
+    ServiceAccount,
 )
-from watchword.domain.names import GROUP_PREFIX
+from watchword.domain.names import ACCOUNT_PREFIX, GROUP_PREFIX
 from watchword.domain.policies import PolicyState
 from watchword.domain.ports import Group
 from watchword.domain.sessions import Session

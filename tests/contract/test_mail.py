@@ -14,7 +14,7 @@ from watchword.domain.lifetimes import DAY, HOUR
 from watchword.domain.mail import DIGEST_DELAY, MailKind, MailRules
 from watchword.domain.ports import Store, Use
 from watchword.domain.tokens import TokenType
-from watchword.service.expiry import ExpiryNotices
+from watchword.service.background import ExpiryNotices
 from watchword.service.mail import CLAIM_MILLIS, LEASE_MILLIS, MailSender, MailSource
 from watchword.setting_values import smtp_url
 from watchword.smtp import SmtpServer

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from tests.contract.harness import ADMIN, ANN, SYSTEM, Run, StoreHarness, all_of
 from tests.support.backends import SettableClock, StoreLocation
 from watchword.domain.actors import ActorStatus
+from watchword.domain.engine import Counters, TaskId
 from watchword.domain.errors import Fault, Reason
 from watchword.domain.indices import Aspect
 from watchword.domain.operations import (
@@ -23,7 +24,6 @@ from watchword.domain.operations import (
     Work,
 )
 from watchword.domain.ports import Store
-from watchword.domain.tasks import Counters, TaskId
 
 LEASE = 10_000
 

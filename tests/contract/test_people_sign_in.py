@@ -8,8 +8,7 @@ from tests.support.strategies import numbered_id
 from watchword.domain.errors import Fault, Reason
 from watchword.domain.lifetimes import DAY
 from watchword.domain.ports import Group, Store
-from watchword.domain.sessions import Session
-from watchword.domain.sign_in import Identity, LogoutNotice, Person
+from watchword.domain.sessions import Identity, LogoutNotice, Person, Session
 
 ISSUER = "https://id.example"
 STAFF, OPS = "urn:li:corpGroup:staff", "urn:li:corpGroup:ops"

@@ -22,9 +22,8 @@ from watchword.domain.lifetimes import DAY
 from watchword.domain.operations import State
 from watchword.domain.policies import Privilege
 from watchword.domain.ports import Store
-from watchword.domain.retention import RunState, StoredRule
-from watchword.domain.retention_runs import PlannedRun, ShownRun, outcome
-from watchword.engines.embedded.engine import EmbeddedEngine, open_engine
+from watchword.domain.retention import PlannedRun, RunState, ShownRun, StoredRule, outcome
+from watchword.engines.embedded import EmbeddedEngine, open_engine
 
 POSTGRES = POSTGRES_KINDS[0]
 ASPECT = Aspect("dataset", "operation")

@@ -21,9 +21,9 @@ from watchword.domain.events import EventSearch
 from watchword.domain.filters import Search
 from watchword.domain.policies import PolicySource, default_policies, root_policy
 from watchword.domain.ports import Issue
-from watchword.domain.store_urls import SqliteUrl
+from watchword.domain.stores import SqliteUrl
 from watchword.stores.admin.check import check
-from watchword.stores.migrations import latest, migrations
+from watchword.stores.sql import latest, migrations
 from watchword.stores.sqlite import open_store
 from watchword.stores.sqlite.connections import STORE_FILE, connect, store_fault
 

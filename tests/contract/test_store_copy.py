@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from tests.support import exports
 from tests.support.postgres import Address, home
 from tests.support.strategies import ACTORS, GROUPS, kept_policies, record_lists, text
-from watchword.domain.accounts import ACCOUNT_PREFIX
-from watchword.domain.backups import SealedSecrets
+from watchword.domain.admin import SealedSecrets
+from watchword.domain.names import ACCOUNT_PREFIX
 from watchword.domain.policies import Policy
-from watchword.domain.store_urls import SqliteUrl
+from watchword.domain.stores import SqliteUrl
 from watchword.domain.tokens import TokenRecord
 from watchword.settings import load
 from watchword.stores.admin.check import check

@@ -7,11 +7,10 @@ import pytest
 from tests.contract.harness import ADMIN, ANN, BOB, EVE, HOUR, SYSTEM, Run, StoreHarness
 from tests.support.backends import NOW
 from watchword.domain.actors import ActorStatus
+from watchword.domain.counts import UNUSED_DAYS, TokenCounts, day_of
 from watchword.domain.lifetimes import DAY
 from watchword.domain.ports import Store, Use
-from watchword.domain.token_counts import UNUSED_DAYS, TokenCounts
-from watchword.domain.uses import day_of
-from watchword.stores.sql import token_counts
+from watchword.stores.sql import counts
 
 UNUSED = UNUSED_DAYS * DAY
 
@@ -41,7 +40,7 @@ def test_tokens_of_suspended_actors_are_counted_apart(
     harness: StoreHarness, run: Run, store: Store, monkeypatch: pytest.MonkeyPatch, few: bool
 ) -> None:
     if not few:
-        monkeypatch.setattr(token_counts, "FEW_TOKENS", 0)
+        monkeypatch.setattr(counts, "FEW_TOKENS", 0)
     for number in range(3):
         harness.token(number, BOB, expires_at=None if number else NOW + DAY)
     for number in range(3, 5):

@@ -25,7 +25,7 @@ from tests.support.pages import ROOT
 from tests.support.postgres import DEBIAN, programs
 from tests.support.system import missing, need_program
 from watchword.domain.indices import Row
-from watchword.engines.embedded.engine import open_engine
+from watchword.engines.embedded import open_engine
 
 SVG = "{http://www.w3.org/2000/svg}"
 SHORT = ("--repeats", "1", "--seconds", "1", "--warm", "0")

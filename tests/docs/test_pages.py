@@ -12,9 +12,9 @@ from tests.support.pages import ROOT, links, pages
 from tests.support.server import ADMIN, Server
 from tests.support.waiting import SECONDS, until
 from watchword.cli import cli
+from watchword.domain.engine import Counters
 from watchword.domain.filters import Condition, Field, SortField
 from watchword.domain.operations import FIELDS, State
-from watchword.domain.tasks import Counters
 from watchword.http.graphql.schema import sdl
 from watchword.settings import _OTHERS, TABLE
 

@@ -2,8 +2,7 @@
 
 import pytest
 
-from watchword.domain.event_stream import ECS_VERSION, ecs_fields
-from watchword.domain.events import Action, KeptEvent
+from watchword.domain.events import ECS_VERSION, Action, KeptEvent, ecs_fields
 
 ANN = "urn:li:corpuser:ann"
 # From the ECS reference: the types that each category allows.

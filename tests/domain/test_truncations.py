@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from watchword.domain.engine import Counters, TaskId
 from watchword.domain.errors import Fault
 from watchword.domain.indices import Aspect, Histogram, IndexNames, RowCount, check_spans, check_word
 from watchword.domain.operations import EngineTask, Operation, Plan, State, Strategy, Work, parse_truncation
-from watchword.domain.tasks import Counters, TaskId
 
 NOW = 1_790_000_000_000
 ASKED = {"entityType": "dataset", "aspect": "operation", "endTimeMillis": NOW - 1}

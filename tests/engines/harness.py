@@ -9,10 +9,9 @@ import pytest
 
 from tests.support.engines import IndexLocation, Source
 from tests.support.waiting import SECONDS
-from watchword.domain.engine import ClusterEngine, Engine, Pace
+from watchword.domain.engine import ClusterEngine, Engine, Pace, TaskId, TaskStatus
 from watchword.domain.errors import Fault
 from watchword.domain.indices import Row
-from watchword.domain.tasks import TaskId, TaskStatus
 
 T = TypeVar("T")
 

@@ -17,8 +17,8 @@ from tests.support.engines import EmbeddedPlace
 from tests.support.waiting import until
 from watchword.domain.errors import OperatorError, Reason
 from watchword.domain.indices import Row
+from watchword.engines.embedded import open_engine
 from watchword.engines.embedded.deletions import FREE_PAGES, RETENTION_MILLIS
-from watchword.engines.embedded.engine import open_engine
 from watchword.engines.embedded.index_file import INDEX_FILE, place
 
 ERRORS = sorted(
@@ -31,13 +31,13 @@ ERRORS = sorted(
 )
 OPEN = """
 import sys, pathlib
-from watchword.engines.embedded.engine import open_engine
+from watchword.engines.embedded import open_engine
 sys.stdin.readline()
 print(open_engine(pathlib.Path(sys.argv[1])).node)
 """
 ASK = """
 import asyncio, pathlib, sys
-from watchword.engines.embedded.engine import open_engine
+from watchword.engines.embedded import open_engine
 
 async def main(path, index, until):
     engine = open_engine(pathlib.Path(path))

@@ -9,9 +9,9 @@ from tests.engines.harness import QUICK, SLOW, UNTIL, ClusterHarness, Run, as_ro
 from tests.support.engine_nodes import NodePlace, engine_at
 from tests.support.nodes import KINDS_IN_TURN, Client, unique_prefix
 from tests.support.waiting import until
+from watchword.domain.engine import TaskId, TaskStatus
 from watchword.domain.errors import Fault, Reason
-from watchword.domain.tasks import TaskId, TaskStatus
-from watchword.engines.opensearch.engine import OpenSearchEngine
+from watchword.engines.opensearch import OpenSearchEngine
 from watchword.engines.opensearch.index_queries import inlet
 
 OPENSEARCH_ALONE = pytest.mark.parametrize("search_node", KINDS_IN_TURN[:2], indirect=True)

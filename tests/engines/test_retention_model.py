@@ -28,7 +28,7 @@ from watchword.domain.indices import IndexNames, Row, parse_aspect
 from watchword.domain.lifetimes import DAY
 from watchword.domain.operations import State
 from watchword.domain.ports import Store
-from watchword.service.supervisor import Supervisor
+from watchword.service.truncation import Supervisor
 
 FEW = settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 FEWER = settings(FEW, max_examples=3)

@@ -201,7 +201,7 @@ def test_other_targets_continue_where_the_last_one_stopped(
 BLOCKED = """
 import sys
 from watchword import event_sinks
-from watchword.domain.event_stream import StreamTarget, Transport
+from watchword.domain.events import StreamTarget, Transport
 from watchword.domain.events import KeptEvent
 event_sinks.PATIENCE_SECONDS = 0.2
 sink = event_sinks.open_sink(StreamTarget(Transport.STDOUT))

@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from tests.support.server import ADMIN, CREATE, GraphQLRefused, Server
-from watchword.http.compression import LARGE_BYTES
+from watchword.http.requests import LARGE_GZIP_BYTES
 
 WIDE = "{ listPrivileges { name displayName allows includes } }"
 
@@ -81,7 +81,7 @@ def test_large_answer_is_compressed_for_clients_that_accept_it(server: Server) -
 def test_very_large_answer_is_compressed(server: Server) -> None:
     aliases = " ".join(f"p{number}: listPrivileges {{ name displayName allows includes }}" for number in range(20))
     plain, packed = raw(server, f"{{ {aliases} }}", ""), raw(server, f"{{ {aliases} }}", "gzip")
-    assert len(plain.extensions["raw"]) > LARGE_BYTES
+    assert len(plain.extensions["raw"]) > LARGE_GZIP_BYTES
     assert gzip.decompress(packed.extensions["raw"]) == plain.extensions["raw"]
 
 

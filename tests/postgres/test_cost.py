@@ -19,14 +19,14 @@ from watchword.domain.events import EventSearch
 from watchword.domain.filters import Condition, Field, Filter, Search
 from watchword.domain.policies import root_policy
 from watchword.domain.ports import Use
-from watchword.domain.store_urls import PostgresUrl
+from watchword.domain.stores import PostgresUrl
 from watchword.setting_values import database as read_address
-from watchword.stores import rows
-from watchword.stores.open import open_store
+from watchword.stores import open_store, rows
 from watchword.stores.postgres import ADD, REVOKE, verify_batcher
 from watchword.stores.postgres.connections import DIALECT, READING_MANY_TOKENS, Connection, connect
-from watchword.stores.sql import SqlStore, accounts
+from watchword.stores.sql import SqlStore
 from watchword.stores.sql.events import events_sql
+from watchword.stores.sql.policies import GET_ACCOUNT
 from watchword.stores.sql.search import search_sql
 from watchword.stores.sql.token_lifecycle import GET
 from watchword.stores.sql.transaction import Work, ignore
@@ -153,7 +153,7 @@ def statements(number: int) -> dict[str, tuple[Any, Ask]]:
         "first use": (plain, lambda c: store_on(c).note_first_use(SYSTEM, f"new {number + 1}")),
         "purge of ten": (plain, lambda c: store_on(c).purge_tokens(10**9, 10)),
         "retry": (plain, lambda c: store_on(c).get_idempotency_record("urn:a:retry", f"digest {number}")),
-        "account": (plain, lambda c: c.fetchrow(accounts.GET, "urn:a:1")),
+        "account": (plain, lambda c: c.fetchrow(GET_ACCOUNT, "urn:a:1")),
         "get": (plain, lambda c: c.fetchrow(GET, filled_id(7))),
         "standing": (plain, lambda c: store_on(c).actor_snapshot(actor)),
         "uses": (plain, lambda c: store_on(c).record_uses(dict.fromkeys(ids, Use(NOW, 1, "n")))),

@@ -12,9 +12,9 @@ from tests.support.ports import free_port
 from tests.support.postgres import LOCKED, PASSWORD, Cluster, Home, home
 from tests.support.server import ADMIN, watchword
 from watchword.doctor import diagnose
-from watchword.domain.diagnostics import Diagnostic, Level
+from watchword.domain.admin import Diagnostic, Level
 from watchword.settings import load
-from watchword.stores.migrations import latest
+from watchword.stores.sql import latest
 from watchword.wiring import system_clock
 
 

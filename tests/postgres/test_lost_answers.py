@@ -16,10 +16,10 @@ from tests.support.waiting import until
 from watchword.domain.errors import Fault, Reason
 from watchword.domain.policies import root_policy
 from watchword.domain.ports import Issue, Store
-from watchword.domain.store_urls import PostgresUrl
+from watchword.domain.stores import PostgresUrl
 from watchword.setting_values import database as read_address
+from watchword.stores import open_store, prepare
 from watchword.stores.admin.check import check
-from watchword.stores.open import open_store, prepare
 from watchword.stores.sql.transaction import ignore
 
 

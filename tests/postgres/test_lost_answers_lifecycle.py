@@ -12,7 +12,7 @@ from watchword.domain.filters import Field
 from watchword.domain.idempotency import IdempotencyRecord
 from watchword.domain.ports import Issue, Repeated, Store
 from watchword.domain.tokens import TokenRecord
-from watchword.stores.open import open_store
+from watchword.stores import open_store
 from watchword.stores.sql.transaction import ignore
 
 __all__ = ["proxy", "run", "store", "timeout"]  # fixtures of test_lost_answers

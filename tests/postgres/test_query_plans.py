@@ -16,7 +16,7 @@ from tests.support.postgres import DEBIAN, KINDS_IN_TURN, Home, SharedClusters, 
 from tests.support.server import watchword
 from tests.support.waiting import SECONDS
 from watchword.domain.ports import Use
-from watchword.domain.store_urls import PostgresUrl
+from watchword.domain.stores import PostgresUrl
 from watchword.setting_values import database
 from watchword.stores.postgres.connections import (
     DEFAULT_SETTINGS,
@@ -30,7 +30,7 @@ from watchword.stores.postgres.connections import (
 )
 from watchword.stores.postgres.verify_batcher import CONFIRMED_STATEMENT, STATEMENT
 from watchword.stores.sql import SqlStore
-from watchword.stores.sql.token_counts import COUNTS
+from watchword.stores.sql.counts import COUNTS
 
 
 @pytest.fixture(params=KINDS_IN_TURN)

@@ -23,7 +23,7 @@ from tests.support.postgres import Address, Cluster, home
 from tests.support.server import watchword
 from watchword import setting_values as values
 from watchword.domain.errors import OperatorError
-from watchword.domain.store_urls import PostgresUrl
+from watchword.domain.stores import PostgresUrl
 from watchword.stores.postgres.maintenance import is_migrated
 
 SECRET = "hunter2-is-no-password"

@@ -16,7 +16,7 @@ from typing import Self
 from tests.support.postgres import Home, own_cluster
 from tests.support.server import ADMIN, Server, watchword
 from tests.support.waiting import SECONDS, until
-from watchword.stores.migrations import latest, migrations
+from watchword.stores.sql import latest, migrations
 
 Make = Callable[..., Server]
 VERSION = latest("postgres")

@@ -17,9 +17,9 @@ from watchword.domain.actors import Bearer
 from watchword.domain.errors import Fault, Reason
 from watchword.domain.policies import root_policy
 from watchword.domain.ports import Issue, Store
-from watchword.domain.store_urls import PostgresUrl
+from watchword.domain.stores import PostgresUrl
 from watchword.setting_values import database as read_address
-from watchword.stores.open import open_store, prepare
+from watchword.stores import open_store, prepare
 from watchword.stores.sql.transaction import ignore
 
 TIMEOUT = 30.0

@@ -17,9 +17,8 @@ from tests.support.postgres import Home, SharedClusters
 from tests.support.strategies import numbered_id
 from watchword.domain.policies import root_policy
 from watchword.domain.ports import Issue, Use
-from watchword.domain.store_urls import PostgresUrl
-from watchword.stores import rows
-from watchword.stores.open import open_store, prepare
+from watchword.domain.stores import PostgresUrl
+from watchword.stores import open_store, prepare, rows
 from watchword.stores.postgres import ADD, REVOKE
 from watchword.stores.postgres.connections import Connection, connect
 from watchword.stores.sql.transaction import ignore

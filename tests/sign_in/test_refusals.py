@@ -13,7 +13,7 @@ from tests.support.forging_provider import DISCOVERY, FORGERIES, KEYS, TOKEN, US
 from tests.support.server import ADMIN, Server
 from tests.support.signing_in import Traveller, signing_in_at
 from tests.support.waiting import until
-from watchword.http.sign_in import EXCHANGES
+from watchword.http.sessions import EXCHANGES
 
 FAILURES = """{ listEvents(input: {actions: ["authentication.failed"]}) { events { target detail actorUrn } } }"""
 

@@ -21,12 +21,12 @@ from tests.support.postgres import OLDEST, Address, Home, SharedClusters
 from tests.support.waiting import SECONDS, until
 from watchword.domain.events import KeptEvent
 from watchword.domain.ports import Store
-from watchword.domain.store_urls import PostgresUrl, SqliteUrl
+from watchword.domain.stores import PostgresUrl, SqliteUrl
 from watchword.setting_values import database
+from watchword.stores import open_store as open_at
+from watchword.stores import prepare
 from watchword.stores.admin.check import check
 from watchword.stores.admin.tables import POSTGRES_TOTALS
-from watchword.stores.open import open_store as open_at
-from watchword.stores.open import prepare
 from watchword.stores.sql.transaction import ignore
 from watchword.stores.sqlite import open_store
 from watchword.stores.sqlite.connections import STORE_FILE

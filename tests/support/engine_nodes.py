@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.nodes import KINDS, Client, SharedNodes, unique_prefix
 from watchword.domain.secret import Secret
-from watchword.engines.opensearch.engine import OpenSearchEngine, open_engine
+from watchword.engines.opensearch import OpenSearchEngine, open_engine
 
 TIMEOUT = 30.0
 

@@ -17,7 +17,7 @@ import pytest
 from tests.support.engine_nodes import NODE_ENGINES
 from watchword.domain.engine import Engine
 from watchword.domain.indices import Row
-from watchword.engines.embedded.engine import EmbeddedIndex, find_index, open_engine, put_rows
+from watchword.engines.embedded import EmbeddedIndex, find_index, open_engine, put_rows
 from watchword.engines.embedded.index_file import connect
 from watchword.engines.embedded.process import EngineProcess
 from watchword.sqlite_file import transaction

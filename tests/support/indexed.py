@@ -15,7 +15,7 @@ from tests.support.traffic import rows_of
 from tests.support.waiting import until
 from watchword.domain.engine import Engine
 from watchword.domain.indices import Row
-from watchword.engines.embedded.engine import open_engine as open_embedded
+from watchword.engines.embedded import open_engine as open_embedded
 
 DAY = 86_400_000
 OPERATION = """query ($id: String!) { operation(id: $id) { id state percent rowsDone rowsToDo note error attempts
@@ -66,7 +66,7 @@ class NodeIndex:
         self.flags: tuple[str, ...] = ("--index-url", url, "--index-prefix", self.prefix)
 
     def open(self, server: Server) -> Engine:
-        from watchword.engines.opensearch.engine import open_engine as open_node
+        from watchword.engines.opensearch import open_engine as open_node
 
         return open_node((self.url,), user=None, password=None, api_key=None, ca_file=None, verify_tls=True, timeout=10)
 

@@ -31,7 +31,7 @@ from typing import Any
 MOST_BYTES = 1 << 20
 PID_BYTES = 10
 MODULES = (
-    "watchword.stores.open", "watchword.wiring", "watchword.http.server", "granian", "uvloop",
+    "watchword.stores", "watchword.wiring", "watchword.http.server", "granian", "uvloop",
     "asyncpg", "apsw", "httpx", "rich.console", "rich.progress", "rich.table", "rich.text", "click.shell_completion",
 )  # fmt: skip
 """Loaded first, in this order; then every other module of the package."""

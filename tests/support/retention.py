@@ -7,12 +7,11 @@ from typing import Any
 from watchword.domain.engine import Engine
 from watchword.domain.indices import IndexNames
 from watchword.domain.ports import Store
-from watchword.domain.retention import RetentionRule, StoredRule, parse_rule
-from watchword.domain.retention_runs import SteadyClock
+from watchword.domain.retention import RetentionRule, SteadyClock, StoredRule, parse_rule
 from watchword.service.authority import Authority
 from watchword.service.background import UsageRecorder
 from watchword.service.operations import Operations
-from watchword.service.retention_runs import RetentionPlanner, RetentionScheduler
+from watchword.service.retention import RetentionPlanner, RetentionScheduler
 
 SERIES = "dataset.operation"
 INDEX = "dataset_operationaspect_v1"

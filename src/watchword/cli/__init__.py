@@ -15,12 +15,12 @@ _COMMANDS = {
     "whoami": ("login", "Show who the server takes you for, your privileges and your scopes."),
     "who-can": ("policy", "List who holds PRIVILEGE_OR_SCOPE and through which policy."),
     "token": ("token", "Create, inspect, rotate and revoke tokens."),
-    "overview": ("overview", "Show how many tokens there are, when they expire and how they are used."),
-    "account": ("account", "Manage service accounts, the actors for programs."),
+    "overview": ("token", "Show how many tokens there are, when they expire and how they are used."),
+    "account": ("actor", "Manage service accounts, the actors for programs."),
     "policy": ("policy", "Manage policies: who may do what."),
     "group": ("group", "Manage groups of actors that policies name."),
     "actor": ("actor", "List, name, link, suspend, resume and offboard actors."),
-    "session": ("session", "List and end console sessions."),
+    "session": ("actor", "List and end console sessions."),
     "mail": ("mail", "Choose the mail you get, and test the mail server."),
     "event": ("event", "Read the audit log."),
     "webhook": ("webhook", "Send events to other services."),
@@ -29,7 +29,7 @@ _COMMANDS = {
     "task": ("task", "Watch and cancel long operations in the search index."),
     "import": ("datahub", "Import tokens, people, groups and policies from DataHub."),
     "db": ("db", "Migrate, check, back up, restore and copy the database."),
-    "keys": ("keys", "Manage the signing keys and the master key."),
+    "keys": ("db", "Manage the signing keys and the master key."),
 }
 
 

@@ -1,4 +1,4 @@
-"""`watchword actor`."""
+"""`watchword actor`, `session` and `account`."""
 
 from typing import TYPE_CHECKING
 
@@ -10,6 +10,7 @@ from watchword.cli.output import (
     Column,
     When,
     iso,
+    json_text,
     json_value,
     plural,
     say,
@@ -18,9 +19,10 @@ from watchword.cli.output import (
     show_one,
     with_name,
 )
-from watchword.cli.remote import confirm, need_confirmation, with_client
+from watchword.cli.remote import confirm, need_confirmation, urn_argument, with_client
 from watchword.cli.run import Group, WrongUse
 from watchword.domain.actors import ActorStatus
+from watchword.domain.names import ACCOUNT_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,7 +38,7 @@ def actor() -> None:
     """List, name, link, suspend, resume and offboard actors."""
 
 
-_COLUMNS: "list[Column[ActorSummary]]" = [
+_ACTOR_COLUMNS: "list[Column[ActorSummary]]" = [
     Column("URN", lambda actor: actor.urn),
     Column("STATUS", lambda actor: actor.status),
     Column("NAME", lambda actor: actor.display_name, free=True),
@@ -60,7 +62,7 @@ def list_actors(client: "Client", prefix: str, search: str, suspended: bool, lim
     Example: watchword actor list --search "alice example"
     """
     found = client.actors(prefix=prefix, query=search, only_suspended=suspended)
-    show_list(found, _COLUMNS, json=as_json, limit=limit, empty="No actors.")
+    show_list(found, _ACTOR_COLUMNS, json=as_json, limit=limit, empty="No actors.")
 
 
 @actor.command()
@@ -244,3 +246,145 @@ def resume(client: "Client", urn: str) -> None:
         return
     client.resume(urn)
     say(f"Resumed {urn}")
+
+
+if TYPE_CHECKING:
+    from watchword.client import Client, SessionInfo
+
+_SESSION_COLUMNS: "list[Column[SessionInfo]]" = [
+    Column("ID", lambda session: session.id),
+    Column("ACTOR", lambda session: with_name(session.actor_urn, session.actor_name), free=True),
+    Column("BY", lambda session: session.method.lower()),
+    Column("CREATED", lambda session: When(session.created_at)),
+    Column("SEEN", lambda session: When(session.seen_at)),
+    Column("ENDS", lambda session: When(session.ends_at)),
+    Column("FROM", lambda session: session.peer),
+]
+
+
+@click.group(cls=Group)
+def session() -> None:
+    """List and end console sessions."""
+
+
+@session.command("list")
+@click.option("--actor", metavar="URN", help="Sessions of this actor. Default: your own.")
+@click.option("--all", "all_actors", is_flag=True, help="Sessions of all actors.")
+@list_flags()
+@with_client
+def list_sessions(client: "Client", actor: str | None, all_actors: bool, limit: int, as_json: bool) -> None:
+    """List console sessions, the last used first.
+
+    Example: watchword session list --actor urn:li:corpuser:alice
+    Example: watchword session list --all
+    """
+    show_list(
+        client.sessions(actor, all_actors=all_actors), _SESSION_COLUMNS, json=as_json, limit=limit, empty="No sessions."
+    )
+
+
+@session.command()
+@click.argument("session_id", metavar="ID")
+@with_client
+def end(client: "Client", session_id: str) -> None:
+    """End a console session. Its browser must sign in again.
+
+    Example: watchword session end 47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=
+    """
+    client.end_session(session_id)
+    say(f"Ended {session_id}")
+
+
+if TYPE_CHECKING:
+    from watchword.client import Client, ServiceAccountInfo
+
+_ACCOUNT_COLUMNS: "list[Column[ServiceAccountInfo]]" = [
+    Column("URN", lambda account: account.urn, terse=("ACCOUNT", ACCOUNT_PREFIX)),
+    Column("NAME", lambda account: account.display_name, free=True),
+    Column("STATUS", lambda account: account.status),
+    Column("CREATED", lambda account: When(account.created_at)),
+    Column("DESCRIPTION", lambda account: account.description, free=True),
+]
+_account = urn_argument("ACCOUNT", ACCOUNT_PREFIX)
+
+
+@click.group(cls=Group)
+def account() -> None:
+    """Manage service accounts, the actors for programs. ACCOUNT is a URN or the id at its end."""
+
+
+@account.command()
+@click.option("--id", "id_", metavar="ID", help=f"End of its URN, {ACCOUNT_PREFIX}ID. [default: a uuid]")
+@click.option("--name", required=True, help="Display name.")
+@click.option("--description", help="Description of the account.")
+@json_flag
+@with_client
+def create(client: "Client", id_: str | None, name: str, description: str | None, as_json: bool) -> None:
+    """Create a service account and print its URN for `token create --actor`.
+
+    Example: watchword account create --id airflow --name Airflow
+    Example: ACCOUNT=$(watchword account create --name nightly-build)
+    """
+    made = client.create_service_account(name, id=id_, description=description)
+    say(json_text(made) if as_json else made.urn)
+
+
+@account.command("list")
+@click.option("--contains", help="Accounts with this text in their name or URN.")
+@list_flags()
+@with_client
+def list_accounts(client: "Client", contains: str | None, limit: int, as_json: bool) -> None:
+    """List service accounts.
+
+    Example: watchword account list --contains nightly --json
+    """
+    found = client.service_accounts(query=contains)
+    show_list(found, _ACCOUNT_COLUMNS, json=as_json, limit=limit, empty="No service accounts.")
+
+
+@account.command("show")
+@_account
+@json_flag
+@with_client
+def show_account(client: "Client", urn: str, as_json: bool) -> None:
+    """Show a service account and its number of live tokens.
+
+    Example: watchword account show airflow
+    """
+    found = client.get_service_account(urn)
+    live = _count_tokens(client, urn, "effectiveStatus")
+    pairs = {
+        "Urn": found.urn,
+        "Name": found.display_name,
+        "Description": found.description,
+        "Status": found.status,
+        "Created": When(found.created_at),
+        "Created by": with_name(found.created_by, found.created_by_name),
+        "Live tokens": live,
+    }
+    show_one(pairs, {**json_value(found), "liveTokens": live}, json=as_json)
+
+
+@account.command()
+@_account
+@yes_flag
+@with_client
+def delete(client: "Client", urn: str, yes: bool) -> None:
+    """Delete a service account and revoke its tokens. Its URN is never used again.
+
+    Example: watchword account delete airflow --yes
+    """
+    found = client.get_service_account(urn)
+    # Those of a suspended account too.
+    tokens = plural(_count_tokens(client, urn, "status"), "token")
+    name = f"{urn} ({found.display_name})"
+    confirm(f"Delete {name} and revoke {tokens}? This cannot be undone.", yes=yes)
+    client.delete_service_account(urn)
+    say(f"Deleted {urn} with {tokens}")
+
+
+def _count_tokens(client: "Client", urn: str, status: str) -> int:
+    """Tokens of the account that are ACTIVE by this field."""
+    from watchword.client import Where
+
+    return client.token_page(Where("actorUrn", urn), Where(status, "ACTIVE"), count=0).total

@@ -9,20 +9,19 @@ import click
 
 from watchword.cli.options import STORE_FLAGS, CommandFunction, with_settings
 from watchword.domain.errors import OperatorError
-from watchword.domain.store_urls import SqliteUrl
+from watchword.domain.stores import SqliteUrl
 
 if TYPE_CHECKING:  # the wiring imports the service when a command asks for it
     from collections.abc import Awaitable, Iterator
     from contextlib import AbstractAsyncContextManager
     from pathlib import Path
 
-    from watchword.domain.backups import Backup, CopyResult, RestoreChoice, RestorePreview, RestoreResult
+    from watchword.domain.admin import Backup, CopyResult, Diagnostic, RestoreChoice, RestorePreview, RestoreResult
     from watchword.domain.datahub import DataHubSource, DataHubUrl
-    from watchword.domain.diagnostics import Diagnostic
     from watchword.domain.engine import Engine
     from watchword.domain.mail import SendResult
     from watchword.domain.ports import Keys
-    from watchword.domain.store_urls import SchemaVersions, StoreUrl
+    from watchword.domain.stores import SchemaVersions, StoreUrl
     from watchword.service.datahub_import import DataHubImport, ImportOptions
     from watchword.service.tokens import Tokens
     from watchword.settings import Settings

@@ -25,10 +25,9 @@ from watchword.cli.remote import can_ask, confirm, full_urn, urn_argument, with_
 from watchword.cli.run import Command, Group, read_input
 from watchword.client.errors import Unauthorized
 from watchword.domain import policies as domain
-from watchword.domain.accounts import ACCOUNT_PREFIX, is_account
 from watchword.domain.declared_entities import NO_ENTITIES, DeclaredAccount, DeclaredEntities, DeclaredGroup
 from watchword.domain.errors import Fault, OperatorError
-from watchword.domain.names import GROUP_PREFIX, POLICY_PREFIX
+from watchword.domain.names import ACCOUNT_PREFIX, GROUP_PREFIX, POLICY_PREFIX, is_account
 from watchword.domain.policies import DEFAULT_SET, PolicyState, Privilege, right_name, right_of
 from watchword.domain.retention import FIELDS as RULE_FIELDS
 from watchword.domain.retention import parse_rule

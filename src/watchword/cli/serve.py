@@ -16,7 +16,7 @@ from watchword.cli.local import Wiring
 from watchword.cli.options import json_flag, setting_flags, with_settings
 from watchword.cli.output import say, say_json
 from watchword.cli.run import Command, WrongUse, allow_closed_output
-from watchword.domain.diagnostics import Diagnostic, Level, bad, ok
+from watchword.domain.admin import Diagnostic, Level, bad, ok
 from watchword.domain.errors import OperatorError
 from watchword.interpreter import exit_now
 from watchword.settings import TABLE, Settings, load_with_defaults

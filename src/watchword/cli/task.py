@@ -31,8 +31,8 @@ from watchword.cli.output import (
 from watchword.cli.remote import POLL_SECONDS, confirm, patiently, with_client
 from watchword.cli.run import Command, Group
 from watchword.client.errors import NotFound, Unauthorized
+from watchword.domain.engine import TaskId
 from watchword.domain.errors import Fault, OperatorError
-from watchword.domain.tasks import TaskId
 
 if TYPE_CHECKING:
     from watchword.client import Client, OperationInfo, TaskInfo

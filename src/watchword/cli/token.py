@@ -1,4 +1,6 @@
-"""`watchword token`: create, derive, edit, rotate, list, show and revoke tokens; `scan` has a module of its own."""
+"""`watchword token`: create, derive, edit, rotate, list, show and revoke tokens; `scan` has a module of its own. And
+`watchword overview`, which counts them.
+"""
 
 import json
 import sys
@@ -56,7 +58,7 @@ from watchword.cli.remote import (
     with_client,
     with_connection,
 )
-from watchword.cli.run import Group, WrongUse, discard_output, read_input
+from watchword.cli.run import Command, Group, WrongUse, discard_output, read_input
 from watchword.client.errors import BadRequest, Conflict, NotFound, Unauthorized
 from watchword.client.profiles import ChosenServer
 from watchword.client.records import from_millis
@@ -436,9 +438,8 @@ def _rotate_file(connection: Connection, file: str | None, spans: dict[str, Any]
 def _create_locally(wiring: Wiring, settings: Settings, wanted: dict[str, Any], *, json: bool) -> None:
     from watchword.client import NewToken
     from watchword.domain import tokens
-    from watchword.domain.accounts import is_account
     from watchword.domain.actors import system_precondition
-    from watchword.domain.names import check_actor, check_description, check_name
+    from watchword.domain.names import check_actor, check_description, check_name, is_account
     from watchword.domain.token_limits import check_limits
     from watchword.service.tokens import Lifetime
 
@@ -633,3 +634,42 @@ def _read_ids(given: Iterable[str]) -> Iterator[str]:
         if not all(isinstance(token_id, str) for token_id in found):
             raise WrongUse("Standard input must hold ids, a token, or the output of `watchword token list --json`.")
         yield from found
+
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from watchword.client import Client, DayCount
+
+
+@click.command(cls=Command)
+@click.option("--all", "everyone", is_flag=True, help="Tokens of every user, not only your own.")
+@json_flag
+@with_client
+def overview(client: "Client", everyone: bool, as_json: bool) -> None:
+    """Show how many tokens there are, when they expire and how they are used.
+
+    Example: watchword overview
+    Example: watchword overview --all --json
+    """
+    found = client.overview(everyone=everyone)
+    pairs: dict[str, Cell] = {
+        "Live": found.live,
+        "Expiring in 7 days": found.expiring_7_days,
+        "Unused for 90 days": found.unused_90_days,
+        "Unlimited": found.unlimited,
+        "Suspended": found.suspended,
+        "Uses, 30 days": _chart(found.uses_by_day),
+        "Expiries, 12 weeks": _chart(found.expiries_by_day, width=7),
+    }
+    if found.denials_by_day is not None and found.failed_sign_ins_by_day is not None:
+        pairs["Denials, 30 days"] = _chart(found.denials_by_day)
+        pairs["Failed sign-ins"] = _chart(found.failed_sign_ins_by_day)
+    pairs["Most created by"] = [f"{owner.actor_name or owner.actor_urn} {owner.count:,}" for owner in found.owners]
+    show_one(pairs, found, json=as_json)
+
+
+def _chart(days: "Sequence[DayCount]", width: int = 1) -> str:
+    """A bar for each so many days, and their sum."""
+    counts = [one.count for one in days]
+    return f"{sparkline([sum(counts[at : at + width]) for at in range(0, len(counts), width)])} {sum(counts):,}"

@@ -66,8 +66,8 @@ from watchword.client.records import (
     selection,
     to_millis,
 )
-from watchword.domain.accounts import is_account
 from watchword.domain.lifetimes import Duration
+from watchword.domain.names import is_account
 from watchword.domain.secret import Secret
 
 if TYPE_CHECKING:

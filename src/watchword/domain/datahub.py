@@ -12,7 +12,6 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeGuard
 
-from watchword.domain.accounts import is_account
 from watchword.domain.actors import USER_PREFIX, ProfileField
 from watchword.domain.errors import Fault
 from watchword.domain.names import (
@@ -28,6 +27,7 @@ from watchword.domain.names import (
     check_name,
     check_short_id,
     check_urn,
+    is_account,
     name_of,
 )
 from watchword.domain.policies import (

@@ -8,9 +8,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from watchword.domain.accounts import ACCOUNT_PREFIX, check_account_id
 from watchword.domain.errors import Fault, Reason, invalid
-from watchword.domain.names import GROUP_PREFIX, check_actor, check_description, check_name, check_short_id
+from watchword.domain.names import (
+    ACCOUNT_PREFIX,
+    GROUP_PREFIX,
+    check_account_id,
+    check_actor,
+    check_description,
+    check_name,
+    check_short_id,
+)
 from watchword.domain.policies import (
     MAX_DECLARED,
     MAX_ENTRIES,

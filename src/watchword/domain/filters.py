@@ -1,7 +1,7 @@
-"""Filters and sort order of token lists.
+"""Filters and sort order of token lists, and filters of policy lists: `orFilters` as DataHub's clients send them.
 
-Filters are ANDed; the values of one filter are ORed. A missing value never matches, negated or not; only a negated
-EXISTS finds it.
+Filters of tokens are ANDed; the values of one filter are ORed. A missing value never matches, negated or not; only a
+negated EXISTS finds it.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from watchword.domain.errors import invalid
 from watchword.domain.lifetimes import parse_iso
 from watchword.domain.names import check_text, own_token_urn
+from watchword.domain.policies import Policy, PolicyState
 from watchword.domain.token_limits import check_scope_name
 from watchword.domain.tokens import SUSPENDED, TokenStatus, TokenType
 
@@ -346,3 +347,47 @@ def check_shown(values: int) -> None:
             "count",
             f"The lists of one request may return at most {MAX_SHOWN:,} values (rows times fields). Request fewer.",
         )
+
+
+_POLICY_FIELDS = {"state": tuple(state.value for state in PolicyState), "editable": ("true", "false")}
+_POLICY_CONDITIONS = (None, Condition.EQUAL.value, Condition.IN.value)
+
+
+class _PolicyTerm(NamedTuple):
+    field: str
+    words: frozenset[str]
+    negated: bool
+
+    def matches(self, policy: Policy) -> bool:
+        value = policy.state.value if self.field == "state" else str(policy.editable).lower()
+        return (value in self.words) is not self.negated
+
+
+class PolicyFilter(NamedTuple):
+    """The groups are ORed, the terms of a group ANDed; without a group, all policies match."""
+
+    groups: tuple[tuple[_PolicyTerm, ...], ...] = ()
+
+    def matches(self, policy: Policy) -> bool:
+        return not self.groups or any(all(term.matches(policy) for term in group) for group in self.groups)
+
+
+def parse_policy_filter(asked: Sequence[Mapping[str, Any]] | None) -> PolicyFilter:
+    groups = [group.get("and") or () for group in asked or ()]
+    if len(groups) + sum(map(len, groups)) > MAX_FILTERS:
+        raise invalid("orFilters", f"orFilters may have at most {MAX_FILTERS} filters.")
+    return PolicyFilter(tuple(tuple(map(_policy_term, group)) for group in groups))
+
+
+def _policy_term(asked: Mapping[str, Any]) -> _PolicyTerm:
+    field = asked["field"]
+    if field not in _POLICY_FIELDS:
+        raise invalid("orFilters.field", f"orFilters.field must be one of: {', '.join(_POLICY_FIELDS)}.")
+    if asked.get("condition") not in _POLICY_CONDITIONS:
+        raise invalid("orFilters.condition", "orFilters.condition must be EQUAL or IN.")
+    words = {*(asked.get("values") or ()), *([] if asked.get("value") is None else [asked["value"]])}
+    if not words or not words.issubset(_POLICY_FIELDS[field]):
+        raise invalid(
+            "orFilters.values", f"orFilters.values of {field} must be among: {', '.join(_POLICY_FIELDS[field])}."
+        )
+    return _PolicyTerm(field, frozenset(words), bool(asked.get("negated")))

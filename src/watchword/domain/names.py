@@ -1,4 +1,4 @@
-"""Names, descriptions and urns: what is valid in text that callers give.
+"""Names, descriptions and urns: what is valid in text that callers give, and what of an actor is shown next to its urn.
 
 An actor is any well-formed `urn:<namespace>:<rest>` of visible ASCII, at most 255 characters, that is not the
 urn of a group, role, policy or token, and whose last part does not begin with `__` (reserved for the system).
@@ -7,6 +7,7 @@ Actors need no registration.
 
 import re
 import unicodedata
+from typing import NamedTuple
 
 from watchword.domain.errors import invalid
 
@@ -27,11 +28,14 @@ DATAHUB_TOKEN_PREFIX = "urn:li:dataHubAccessToken:"  # noqa: S105 - the same
 POLICY_PREFIX = "urn:li:servicePolicy:"
 DATAHUB_POLICY_PREFIX = "urn:li:dataHubPolicy:"
 GROUP_PREFIX = "urn:li:corpGroup:"
+ACCOUNT_PREFIX = "urn:li:corpuser:service_"
+"""Of service accounts. The form is reserved, so the privilege decides before a caller can learn whether one exists."""
 SYSTEM_ACTOR = "urn:li:corpuser:__system"
 UNKNOWN_ACTOR = "urn:li:corpuser:__unknown"
 _URN = re.compile(r"urn:[A-Za-z0-9][A-Za-z0-9-]{0,31}:[\x21-\x7e]+", re.ASCII)
 # Not all of RFC 5322: one @, and no character that quotes, lists or hides an address.
 _EMAIL = re.compile(r'[^\s@<>()\[\],;:"\\]{1,64}@[^\s@<>()\[\],;:"\\]+')
+_ACCOUNT_ID = re.compile(r"[a-z0-9-]{1,60}", re.ASCII)
 _SHORT_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", re.ASCII)
 _NOT_ACTORS = frozenset(
     {
@@ -96,6 +100,22 @@ def check_group(value: str, field: str) -> str:
     return value
 
 
+def is_account(urn: str) -> bool:
+    return urn.startswith(ACCOUNT_PREFIX) and _ACCOUNT_ID.fullmatch(urn, len(ACCOUNT_PREFIX)) is not None
+
+
+def check_account_id(value: str, field: str) -> str:
+    if not _ACCOUNT_ID.fullmatch(value):
+        raise invalid(field, f"{field} must have 1 to 60 lower-case letters, digits or hyphens.")
+    return value
+
+
+def check_account(urn: str, field: str) -> str:
+    if not is_account(urn):
+        raise invalid(field, f"{field} must be the urn of a service account: {ACCOUNT_PREFIX}<id>.")
+    return urn
+
+
 def check_short_id(value: str, field: str, name: str = "") -> str:
     """The last part of a group's or policy's urn, as a caller gives it; `name` is how the message calls it."""
     if not _SHORT_ID.fullmatch(value):
@@ -133,3 +153,15 @@ def _kind(urn: str) -> str:
     """The entity type, `corpuser` in `urn:li:corpuser:alice`; empty where the urn has none."""
     parts = urn.split(":", 3)
     return parts[2].lower() if len(parts) == 4 else ""
+
+
+class ShownActor(NamedTuple):
+    """None: the actor has none, or the caller may not see it."""
+
+    name: str | None = None
+    email: str | None = None
+    suspended: bool | None = None
+
+
+NOTHING_STORED = ShownActor(suspended=False)
+"""An actor of whom nothing is stored."""

@@ -13,11 +13,10 @@ from dataclasses import asdict, dataclass, fields, replace
 from enum import Enum
 from typing import Any, NamedTuple, Self
 
-from watchword.domain.engine import DEFAULT_BATCH
+from watchword.domain.engine import CANCELLED, DEFAULT_BATCH, Counters, TaskId, TaskStatus
 from watchword.domain.errors import invalid
 from watchword.domain.events import Action, Detail, Event
 from watchword.domain.indices import Aspect, RowCount, check_word
-from watchword.domain.tasks import CANCELLED, Counters, TaskId, TaskStatus
 
 MAX_BATCH = 10_000
 MAX_TIMEOUT = 7 * 24 * 3_600

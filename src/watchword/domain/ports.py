@@ -14,8 +14,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
-from watchword.domain.accounts import AccountPage, ServiceAccount
 from watchword.domain.actors import (
+    AccountPage,
     ActorHoldings,
     ActorPage,
     ActorSearch,
@@ -24,31 +24,40 @@ from watchword.domain.actors import (
     ActorStatus,
     Bearer,
     Profile,
+    ServiceAccount,
     WritePrecondition,
 )
 from watchword.domain.bulk_revocation import Receipt, Revocation, RevocationPreview, Selection, TokenVisibility
+from watchword.domain.counts import COUNT_SECONDS, DayCounter, TokenCounts, UnusedBatch
 from watchword.domain.datahub import ImportedPerson, ImportStatus, PersonChange, TokenMatch
 from watchword.domain.declared_entities import Entity
 from watchword.domain.devices import Device, DeviceStatus
 from watchword.domain.events import Cursor, Detail, EventPage, EventSearch, KeptEvent, TimedCount
-from watchword.domain.expiry import ExpiringPage
 from watchword.domain.filters import SEARCH_SECONDS, Search
 from watchword.domain.idempotency import IdempotencyRecord
 from watchword.domain.keys import KeyKind, PreparedKey, SealedKey
+from watchword.domain.lifetimes import ExpiringPage
 from watchword.domain.mail import Mail, MailDraft, MailKind, MailRules, MailState, SendResult
+from watchword.domain.names import ShownActor
 from watchword.domain.operations import Operation, OperationPage, Plan
 from watchword.domain.policies import Policy, PolicyDeclaration, PolicyPlan, PolicySet, Require, deny
-from watchword.domain.retention import Hold, RetentionRule, RetentionRun, RetentionState, SizeOfDay, StoredRule
-from watchword.domain.retention_runs import PlannedRun, RetentionSnapshot, RunPage, ShownRun
+from watchword.domain.retention import (
+    Hold,
+    PlannedRun,
+    RetentionRule,
+    RetentionRun,
+    RetentionSnapshot,
+    RetentionState,
+    RunPage,
+    ShownRun,
+    SizeOfDay,
+    StoredRule,
+)
 from watchword.domain.secret import Secret
-from watchword.domain.sessions import FoundSession, Session, SessionPage
-from watchword.domain.shown_actors import ShownActor
-from watchword.domain.sign_in import Identity, LogoutNotice, Membership, Person
-from watchword.domain.store_urls import LastStart
-from watchword.domain.token_counts import COUNT_SECONDS, TokenCounts, UnusedBatch
+from watchword.domain.sessions import FoundSession, Identity, LogoutNotice, Membership, Person, Session, SessionPage
+from watchword.domain.stores import LastStart
 from watchword.domain.token_limits import UNLIMITED, Limits
 from watchword.domain.tokens import TokenRecord
-from watchword.domain.uses import DayCounter
 from watchword.domain.webhooks import (
     Attempt,
     Delivery,

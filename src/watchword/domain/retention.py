@@ -1,4 +1,5 @@
-"""Retention rules: which rows of a time series may go, when, and how many at once.
+"""Retention: rules, which say which rows of a time series may go, when, and how many at once; their runs, from the plan
+to the record in the history; and rules made from a recipe of `datahub-gc`.
 
 A series is the rows of one aspect. Every rule comes down to one moment, `until`, which is fixed when a run is planned
 and never later than then minus `keep`. Time only makes rows older, so no step of a run, however late, removes a row
@@ -6,7 +7,7 @@ that is younger than `keep`.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from datetime import time as time_of_day
@@ -19,9 +20,9 @@ from cronsim import CronSim, CronSimError
 
 from watchword.domain.engine import MAX_KEEP_LAST
 from watchword.domain.errors import Fault, Reason, invalid
-from watchword.domain.indices import Aspect, parse_aspect
-from watchword.domain.lifetimes import DAY, iso, parse_iso, written_iso
-from watchword.domain.operations import Plan
+from watchword.domain.indices import DATAHUB_GC_SERIES, Aspect, Histogram, parse_aspect
+from watchword.domain.lifetimes import DAY, HOUR, iso, parse_iso, written_iso
+from watchword.domain.operations import Operation, Plan
 from watchword.domain.policies import ChangeKind, declared_elsewhere
 
 EVERY_SERIES = "*"
@@ -40,7 +41,6 @@ _UNITS = {"kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 _SIZE = re.compile(r"([1-9]\d{0,5})\s?(kB|MB|GB|TB)", re.ASCII)
 _SHARE = re.compile(r"(\d{1,3}(?:\.\d{1,3})?)%", re.ASCII)
 _WINDOW = re.compile(r"([01]\d|2[0-3]):([0-5]\d)-([01]\d|2[0-3]):([0-5]\d)", re.ASCII)
-HOUR = 3_600_000
 _LOOK_BACK = (HOUR, *(days * DAY for days in (2, 40, 400, 3_000)))
 """How far back the last moment of a schedule is looked for: that of every hour is found near, that of every 29th of
 February far away.
@@ -488,3 +488,219 @@ def _local(millis: int, zone: ZoneInfo) -> datetime:
 
 def _millis(moment: datetime) -> int:
     return int(moment.timestamp() * 1_000)
+
+
+MAX_PLANS = 10
+"""Series in one page of plans: each takes ten to twenty-five requests to the search index."""
+KEEP_DAYS = 400
+"""How long runs and sizes of days are kept."""
+MAX_JUMP = 5 * 60_000
+STEADY_MILLIS = HOUR
+PERIODS = 3
+"""A rule that has not succeeded for so many periods is overdue."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedRun:
+    """A run before the store has it."""
+
+    aspect: Aspect
+    rule: StoredRule
+    plan: Plan | None
+    state: RunState
+    home: str = ""
+    due_at: int = 0
+    error: str | None = None
+    by_hand: bool = False  # due at the time of planning, because a person asked
+
+    @property
+    def series(self) -> str:
+        return series_key(self.aspect)
+
+
+def outcome(rule: RetentionRule, plan: Plan) -> RunState:
+    """What a run comes to, if nothing holds the series and nobody has approved it."""
+    if not plan.rows_to_delete:
+        return RunState.NOTHING_TO_REMOVE
+    if rule.mode is Mode.REPORT:
+        return RunState.REPORTED
+    return RunState.WAITING if plan.share > rule.at_most else RunState.STARTED
+
+
+class SeriesRuns(NamedTuple):
+    """What the store knows of the runs of one series."""
+
+    last_due: int
+    succeeded_at: int | None  # when the last one ended that removed all it should, or had nothing to remove
+
+
+@dataclass(frozen=True, slots=True)
+class RetentionSnapshot:
+    """What the scheduler of one search index needs to know, from one read."""
+
+    state: RetentionState
+    runs: Mapping[str, SeriesRuns]  # by series
+    waiting: tuple[RetentionRun, ...]
+    measured: int | None  # the last day whose sizes are known, counted since 1970
+    reported: frozenset[str]  # the series that the audit log has as overdue
+
+
+class ShownRun(NamedTuple):
+    """A run, and its operation where it has one."""
+
+    run: RetentionRun
+    operation: Operation | None
+
+    @property
+    def state(self) -> str:
+        return self.run.state.value if self.operation is None else self.operation.state.value
+
+
+class RunPage(NamedTuple):
+    total: int
+    rows: tuple[ShownRun, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SeriesPlan:
+    """What a run on a series would do now. Without a rule, only its rows are known."""
+
+    aspect: Aspect
+    rows: int
+    size_bytes: int
+    rule: StoredRule | None = None
+    hold: Hold | None = None
+    next_due: int | None = None
+    plan: Plan | None = None
+    histogram: Histogram | None = None
+    waiting: RetentionRun | None = None
+    error: str | None = None
+
+    @property
+    def outcome(self) -> RunState | None:
+        if self.hold is not None:
+            return RunState.HELD
+        return None if self.rule is None or self.plan is None else outcome(self.rule.rule, self.plan)
+
+    def spans(self) -> list[tuple[int, int, int]]:
+        """Of each span of time: its start, its rows, and how many of them would go; with `keepLast` at most so many."""
+        found, plan = self.histogram, self.plan
+        if found is None or found.spans is None:
+            return []
+        left = 0 if plan is None else plan.rows_to_delete
+        spans = []
+        for start, rows in zip(found.spans.starts(), found.counts, strict=True):
+            going = min(rows, left) if plan is not None and start <= plan.until else 0
+            left -= going
+            spans.append((start, rows, going))
+        return spans
+
+
+class SteadyClock:
+    """The clock by which runs are planned: the earlier one of two, unless it has jumped ahead.
+
+    A clock that is ahead would make rows look old. So the time that passes on it is compared with the time since the
+    machine was started, which nobody sets. After a jump ahead of more than MAX_JUMP nothing is planned until an hour
+    has passed without another one. Plans of runs take the time from `steady`. A restart forgets a jump, and a clock
+    that was wrong from the start is not noticed.
+    """
+
+    def __init__(self, clock: Callable[[], int], host: Callable[[], int], since_boot: Callable[[], int]) -> None:
+        """All in milliseconds."""
+        self._clock, self._host, self._since_boot = clock, host, since_boot
+        self._offset: int | None = None
+        self._steady_at: int | None = None
+        self._new_jump = 0
+
+    def __call__(self) -> int:
+        return min(self._clock(), self._host())
+
+    def steady(self) -> int:
+        """The time, for the plan of a run. CLOCK_JUMPED while the clock cannot be trusted."""
+        now = self._check()
+        if left := self.unsteady_for:
+            raise Fault(
+                Reason.CLOCK_JUMPED,
+                "The server's clock jumped ahead. No run is planned until it has been steady for an hour.",
+                retryAfter=-(-left // 1_000),
+            )
+        return now
+
+    def take_jump(self) -> int:
+        """Look at the clocks; returns the milliseconds of a jump, once for each."""
+        self._check()
+        jump, self._new_jump = self._new_jump, 0
+        return jump
+
+    def _check(self) -> int:
+        """Returns the time that was checked: another reading might be from after a jump."""
+        passed, now = self._since_boot(), self()
+        offset = now - passed
+        jump = 0 if self._offset is None else offset - self._offset
+        if self._offset is None or jump < 0 or jump > MAX_JUMP:
+            self._offset = offset
+        if jump > MAX_JUMP:
+            self._steady_at, self._new_jump = passed + STEADY_MILLIS, jump
+        return now
+
+    @property
+    def unsteady_for(self) -> int:
+        """How many milliseconds nothing may be planned for; 0: the clock can be trusted."""
+        return 0 if self._steady_at is None else max(0, self._steady_at - self._since_boot())
+
+
+class RetentionNumbers(NamedTuple):
+    """For the metrics."""
+
+    waiting: int = 0
+    overdue: int = 0
+    unsteady: bool = False
+
+
+DATAHUB_GC = "datahub-gc"
+"""The ingestion source with which DataHub truncates time series."""
+_GC_DAYS = 30
+_GC_MAX_DAYS = 36_500
+_GC_USED = ("truncate_indices", "truncate_index_older_than_days")
+_GC_NOTES = {
+    "dry_run": "is not needed: datahub-gc truncates in a dry run too, while a rule removes nothing in the mode report",
+    "cleanup_expired_tokens": "is not needed: expired tokens are purged after WATCHWORD_DEAD_TOKEN_DAYS",
+    "truncation_watch_until": "is not needed: no program waits for a run",
+    "truncation_sleep_between_seconds": "is not needed: no program waits for a run",
+}
+
+
+class ConvertedRecipe(NamedTuple):
+    rules: tuple[RetentionRule, ...]
+    warnings: tuple[str, ...]
+
+
+def rules_of_recipe(recipe: Any) -> ConvertedRecipe:
+    """The rules that remove what the recipe removes. They only report until someone sets another mode."""
+    source = _mapping(_mapping(recipe, "the recipe").get("source"), "source")
+    if source.get("type") != DATAHUB_GC:
+        raise invalid("source.type", f"source.type must be {DATAHUB_GC}.")
+    config = _mapping(source.get("config"), "source.config")
+    days = config.get("truncate_index_older_than_days", _GC_DAYS)
+    if isinstance(days, bool) or not isinstance(days, int) or not 0 <= days <= _GC_MAX_DAYS:
+        where = "source.config.truncate_index_older_than_days"
+        raise invalid(where, f"{where} must be a whole number from 0 to {_GC_MAX_DAYS:,}.")
+    warnings = [
+        f"{name} {_GC_NOTES.get(name, 'has no counterpart here. Leave it to datahub-gc')}."
+        for name in config
+        if name not in _GC_USED
+    ]
+    if config.get("truncate_indices") is False:
+        return ConvertedRecipe((), (*warnings, "truncate_indices is false, so there is no rule to write."))
+    schedule = _mapping(recipe.get("schedule"), "schedule")
+    timing = {"schedule": schedule.get("interval"), "timeZone": schedule.get("timezone")}
+    rules = [parse_rule({"series": series, "keep": f"P{days}D", **timing}) for series in DATAHUB_GC_SERIES]
+    return ConvertedRecipe(tuple(rules), tuple(warnings))
+
+
+def _mapping(value: Any, where: str) -> Mapping[str, Any]:
+    if value is None and where != "the recipe":
+        return {}
+    if not isinstance(value, Mapping):
+        raise invalid(where, f"{where} must be a mapping, as in an ingestion recipe.")
+    return {str(name): one for name, one in value.items()}

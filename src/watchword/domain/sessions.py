@@ -1,19 +1,28 @@
-"""Browser sessions: a browser uses a session instead of a token.
+"""Browser sessions, and signing in at an identity provider.
 
-A session is a random id; the store keeps only its digest. A session that was opened with a token is read together with
-it, so it never has more rights than its token has now. A session of a person who signed in at the identity provider has
-the rights of the actor. In local mode a session may be opened for any actor. A session ends after a fixed time, and
-earlier if it is not used.
+A browser uses a session instead of a token. A session is a random id; the store keeps only its digest. A session that
+was opened with a token is read together with it, so it never has more rights than its token has now. A session of a
+person who signed in at the identity provider has the rights of the actor. In local mode a session may be opened for any
+actor. A session ends after a fixed time, and earlier if it is not used.
+
+A person is an actor here and a pair (issuer, subject) at the identity provider. The actor's name comes from claims that
+a person may be able to change, the subject does not. So the first sign-in stores the pair with the actor, and from then
+on only this pair signs in as this actor.
 """
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
 from enum import Enum
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeGuard
+from urllib.parse import quote, urlsplit
 
-from watchword.domain.actors import Bearer, WritePrecondition
+from watchword.domain.actors import Bearer, Profile, ProfileField, WritePrecondition
 from watchword.domain.errors import Fault, Reason
 from watchword.domain.events import Action, Detail, Event
 from watchword.domain.lifetimes import MINUTE
+from watchword.domain.names import check_actor, check_email, check_group, check_name, is_account
 from watchword.domain.secret import Secret
 from watchword.domain.tokens import identifier
 
@@ -109,3 +118,171 @@ def signed_in_too_often(millis: int, whose: str) -> Fault:
     return Fault(
         Reason.TOO_MANY_SIGN_INS, f"{whose} has signed in too often. Try again in {seconds:,} s.", retryAfter=seconds
     )
+
+
+MAX_GROUPS = 500
+MAX_SUBJECT = 255
+CLAIM = re.compile(r"\{([^{}]+)\}")
+GROUP = "{group}"
+# All visible ASCII characters but the percent sign.
+_URN_CHARACTERS = "!\"#$&'()*+,-./:;<=>?@[\\]^_`{|}~"
+
+Claims = Mapping[str, Any]
+
+
+class Identity(NamedTuple):
+    """Who a person is at the identity provider."""
+
+    issuer: str
+    subject: str
+
+
+class LinkedIdentity(NamedTuple):
+    identity: Identity
+    linked_at: int
+    signed_in_at: int | None  # None: linked, but not signed in since
+
+
+class Membership(NamedTuple):
+    """The groups of an actor, and the person it is linked to."""
+
+    groups: tuple[str, ...]
+    external_groups: tuple[str, ...]
+    linked: LinkedIdentity | None
+
+
+class Person(NamedTuple):
+    """What one sign-in says about a person."""
+
+    actor: str
+    identity: Identity
+    sid: str | None  # the session at the identity provider
+    profile: Profile
+    groups: frozenset[str]
+
+
+class LogoutNotice(NamedTuple):
+    """The identity provider ended a session of a person, or all of them (without `sid`)."""
+
+    issuer: str
+    subject: str | None
+    sid: str | None
+    at: int  # milliseconds
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimRules:
+    actor: str
+    """The template of the actor's urn: {claim} stands for a claim."""
+    root_actor: str
+    is_root_named: bool
+    """Whether a setting names the root actor. Nobody can sign in as the one that is the default."""
+    groups_claim: str | None = None
+    group: str = "urn:li:corpGroup:{group}"
+    allowed: tuple[tuple[str, str], ...] = ()
+    """Claims that must hold. Of several values for one claim, one must."""
+
+    @property
+    def needed(self) -> frozenset[str]:
+        """The claims that decide."""
+        named = {*CLAIM.findall(self.actor), *(claim for claim, _ in self.allowed), self.groups_claim}
+        return frozenset(claim for claim in (*named, "email_verified" if "email" in named else None) if claim)
+
+    def person(self, issuer: str, claims: Claims) -> Person:
+        """Raises SIGN_IN_REFUSED if the claims name nobody who may sign in."""
+        self._require_allowed(claims)
+        return Person(
+            actor=self._actor(claims),
+            identity=Identity(issuer, claims["sub"]),
+            sid=sid if is_name(sid := claims.get("sid")) else None,
+            profile=_profile(claims),
+            groups=self._groups(None if self.groups_claim is None else claims.get(self.groups_claim)),
+        )
+
+    def _require_allowed(self, claims: Claims) -> None:
+        for claim in dict.fromkeys(claim for claim, _ in self.allowed):
+            given = claims.get(claim)
+            values = {_word(value) for value in (given if isinstance(given, list) else [given])}
+            if not values & {value for name, value in self.allowed if name == claim}:
+                raise refused(f"The claim {claim} does not have a value that WATCHWORD_OIDC_ALLOWED allows.")
+
+    def _actor(self, claims: Claims) -> str:
+        def value(match: re.Match[str]) -> str:
+            found = claims.get(match[1])
+            if not isinstance(found, str) or not found:
+                raise refused(f"The claim {match[1]}, from which the name of the actor is made, is missing or no text.")
+            if match[1] == "email" and claims.get("email_verified") is not True:
+                raise refused("The identity provider does not say that the e-mail address is verified.")
+            return found
+
+        urn = CLAIM.sub(value, self.actor)
+        try:
+            check_actor(urn, "The actor of the sign-in")
+        except Fault as fault:
+            raise refused(fault.message) from None
+        if is_account(urn):
+            raise refused("The claims name a service account. Nobody can sign in as one.")
+        if urn == self.root_actor and not self.is_root_named:
+            raise refused(f"The claims name the root actor, {urn}, which WATCHWORD_ROOT_ACTOR does not name.")
+        return urn
+
+    def _groups(self, given: Any) -> frozenset[str]:
+        """A missing claim means no groups: identity providers leave out empty lists."""
+        names = [] if given is None else [given] if isinstance(given, str) else given
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+            raise refused(f"The claim {self.groups_claim} must be a list of texts.")
+        if len(names) > MAX_GROUPS:
+            raise refused(f"The claim {self.groups_claim} has more than {MAX_GROUPS} groups. Send fewer of them.")
+        try:
+            groups = {self.group.replace(GROUP, quote(name, safe=_URN_CHARACTERS)) for name in names if name}
+            return frozenset(check_group(group, "A group of the sign-in") for group in groups)
+        except Fault as fault:
+            raise refused(fault.message) from None
+        except UnicodeEncodeError:
+            raise refused(f"The claim {self.groups_claim} has a name that is no text.") from None
+
+
+def is_name(value: Any) -> TypeGuard[str]:
+    """Whether the value can be a subject or a session of a provider."""
+    return isinstance(value, str) and 0 < len(value) <= MAX_SUBJECT and value.isprintable()
+
+
+def is_secure(url: str) -> bool:
+    """Whether a provider may have this address: https, or http on this machine, for a try."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return False
+    is_local = parts.scheme == "http" and parts.hostname in {"localhost", "127.0.0.1", "::1"}
+    return bool(parts.hostname) and (parts.scheme == "https" or is_local)
+
+
+def refused(message: str) -> Fault:
+    return Fault(Reason.SIGN_IN_REFUSED, message)
+
+
+def other_identity() -> Fault:
+    """The same in both directions, so that a person learns nothing of the other."""
+    return refused(
+        "This person and this actor do not belong together: one of them is linked to another. "
+        "Ask someone who manages policies to link them: watchword actor link"
+    )
+
+
+def _word(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value) if isinstance(value, str | int) else ""
+
+
+def _profile(claims: Claims) -> Profile:
+    """Names are for people to read: one that cannot be shown is left out. So is an address that is not verified."""
+    profile = {}
+    if claims.get("email_verified", True) is not True:
+        claims = {**claims, "email": None}
+    for field, claim, check in (
+        (ProfileField.DISPLAY_NAME, "name", check_name),
+        (ProfileField.EMAIL, "email", check_email),
+    ):
+        if isinstance(value := claims.get(claim), str):
+            with suppress(Fault):
+                profile[field] = check(value)
+    return profile

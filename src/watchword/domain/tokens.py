@@ -1,7 +1,12 @@
-"""Token records and token ids.
+"""Token records, token ids and rotation.
 
 The token itself is not stored, only its record under its id, `base64(sha256(token ‖ salt))`. A token of DataHub, known
 by its header, has the same id as there, by DataHub's salt. A token is ACTIVE until it is revoked or expires.
+
+Rotation replaces a token by a successor, and at least one of the two always works. Until the successor's first use, the
+old token keeps its expiry and the successor expires with the overlap, so an undelivered successor expires by itself.
+The first use is committed before it is answered: the successor gets its full lifetime, and the old token expires after
+the grace period.
 """
 
 from base64 import b64decode
@@ -13,10 +18,10 @@ from enum import Enum
 from hashlib import sha256
 from typing import NamedTuple
 
-from watchword.domain.errors import invalid
-from watchword.domain.names import TOKEN_PREFIX, own_token_urn
+from watchword.domain.errors import Fault, Reason, invalid
+from watchword.domain.lifetimes import DAY, SHORTEST, iso, parse_iso
+from watchword.domain.names import TOKEN_PREFIX, ShownActor, own_token_urn
 from watchword.domain.secret import Secret
-from watchword.domain.shown_actors import ShownActor
 from watchword.domain.token_limits import UNLIMITED, Limits
 
 MAX_AUTHORIZATION = 8_192
@@ -90,7 +95,7 @@ class TokenRecord(NamedTuple):
 
     def effective_status(self, now: int) -> str:
         """The status, or SUSPENDED while its actor is suspended. An effectively ACTIVE token is live: this decides in
-        the API, in lists, in counts (stores/sql/token_counts.py) and in metrics.
+        the API, in lists, in counts (stores/sql/counts.py) and in metrics.
         """
         status = self.status(now)
         return SUSPENDED if self.suspended and status is TokenStatus.ACTIVE else status.value
@@ -132,3 +137,61 @@ def check_token_id(value: str, field: str) -> str:
     except (Base64Error, ValueError):
         pass
     raise invalid(field, f"{field} must be a token's id (44 characters of base64), not the token itself.")
+
+
+DEFAULT_OVERLAP = DAY
+DEFAULT_GRACE = 5 * 60_000
+LONGEST_OVERLAP = 90 * DAY
+LONGEST_GRACE = 30 * DAY
+
+
+@dataclass(frozen=True, slots=True)
+class RotationWindow:
+    """How long the successor may stay unused, and the grace period of the old token. None: the default."""
+
+    overlap: int | None
+    grace: int
+
+    def overlap_of(self, old: TokenRecord, now: int) -> int:
+        """The end of the overlap, never after the expiry of the old token."""
+        if old.expires_at is None:
+            return now + (DEFAULT_OVERLAP if self.overlap is None else self.overlap)
+        left = old.expires_at - now
+        if self.overlap is None:
+            return now + min(DEFAULT_OVERLAP, left)
+        if self.overlap > left:
+            raise invalid("overlap", f"overlap must end before the token expires, at {iso(old.expires_at)}.")
+        return now + self.overlap
+
+
+def check_rotation_window(overlap: str | None, grace: str | None) -> RotationWindow:
+    wait = None if overlap is None else parse_iso(overlap, "overlap")
+    if wait is not None and not SHORTEST <= wait <= LONGEST_OVERLAP:
+        raise invalid("overlap", f"overlap must be from PT1M to P{LONGEST_OVERLAP // DAY}D.")
+    rest = DEFAULT_GRACE if grace is None else parse_iso(grace, "grace")
+    if rest > LONGEST_GRACE:
+        raise invalid("grace", f"grace must be from PT0S to P{LONGEST_GRACE // DAY}D.")
+    return RotationWindow(wait, rest)
+
+
+def check_rotates(old: TokenRecord, before: TokenRecord | None, now: int) -> None:
+    """Raise unless the token may be rotated. Its predecessor `before` must have expired, so that at most two tokens
+    are valid.
+    """
+    if old.revoked_at is not None:
+        raise Fault(Reason.ALREADY_REVOKED, "The token was revoked.", revokedAt=old.revoked_at)
+    if old.expires_at is not None and old.expires_at <= now:
+        raise Fault(Reason.NOT_LIVE, f"The token expired at {iso(old.expires_at)}. Create a new one.")
+    if old.grace is not None:
+        raise Fault(Reason.NOT_LIVE, "The token is a successor that was never used. Use it before you rotate it.")
+    if before is not None and before.is_live(now):
+        end = None if before.expires_at is None else iso(before.expires_at)
+        raise Fault(
+            Reason.ROTATION_UNDER_WAY,
+            f"The previous token stays valid until {end} (grace period). Rotate after that.",
+            until=before.expires_at,
+        )
+    if old.replaced_at is not None:
+        raise Fault(
+            Reason.ALREADY_REPLACED, "The token was rotated and its successor is in use.", replacedBy=old.replaced_by
+        )

@@ -14,7 +14,6 @@ from watchword.domain.tokens import DATAHUB_TOKENS
 from watchword.http.authentication import Authenticator
 from watchword.http.console import PREFIXES, Console
 from watchword.http.datahub import DataHubEndpoints, is_datahub
-from watchword.http.devices import DEVICE, DEVICE_AUTHORIZATION, TOKEN, DeviceEndpoints, DevicePage
 from watchword.http.errors import JSON, NO_STORE, fault_response, internal_fault
 from watchword.http.events import EventsEndpoint
 from watchword.http.graphql.context import ProcessorBudget
@@ -23,11 +22,32 @@ from watchword.http.graphql.schema import make_schema
 from watchword.http.health import LIVE, Health
 from watchword.http.logs import AccessLog
 from watchword.http.metrics import CONTENT_TYPE, Metrics
-from watchword.http.oauth import INTROSPECT, JWKS, OAUTH, REVOKE, OAuthEndpoints, metadata, oauth_fault
+from watchword.http.oauth import (
+    DEVICE,
+    DEVICE_AUTHORIZATION,
+    INTROSPECT,
+    JWKS,
+    OAUTH,
+    REVOKE,
+    TOKEN,
+    DeviceEndpoints,
+    DevicePage,
+    OAuthEndpoints,
+    metadata,
+    oauth_fault,
+)
 from watchword.http.operations import OperationsEndpoint
 from watchword.http.requests import Exchange, Header, Request, Response, Scope, WorkerState
-from watchword.http.sessions import SESSION, ConsoleRequests, SessionEndpoint
-from watchword.http.sign_in import CALLBACK, LOGOUT, PAGES, SIGN_IN, SignInEndpoint
+from watchword.http.sessions import (
+    CALLBACK,
+    LOGOUT,
+    PAGES,
+    SESSION,
+    SIGN_IN,
+    ConsoleRequests,
+    SessionEndpoint,
+    SignInEndpoint,
+)
 from watchword.http.verify import ForwardAuth, identity_headers
 from watchword.service import AllServices
 from watchword.settings import Settings

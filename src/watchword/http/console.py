@@ -14,8 +14,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from watchword.domain.errors import Fault, Reason
-from watchword.http.compression import accepts_gzip
-from watchword.http.requests import Header, Request, Response
+from watchword.http.requests import Header, Request, Response, accepts_gzip
 
 PREFIXES = ("/console/", "/assets/")
 ASSETS = "/assets/"

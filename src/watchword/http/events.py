@@ -8,7 +8,7 @@ from time import monotonic
 
 from watchword.domain.actors import Grant
 from watchword.domain.errors import Fault, Reason, invalid
-from watchword.domain.event_stream import ecs_fields
+from watchword.domain.events import ecs_fields
 from watchword.domain.filters import DEFAULT_COUNT, check_page_size
 from watchword.http.authentication import Authenticator
 from watchword.http.errors import json_response

@@ -23,10 +23,10 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from watchword import __version__
+from watchword.domain.counts import EXPIRING_DAYS, UNUSED_DAYS, TokenCounts
 from watchword.domain.errors import SERVER_ERROR, UNAUTHENTICATED, UNAUTHORIZED, UNAVAILABLE, Reason
 from watchword.domain.mail import MAIL_RESULTS
-from watchword.domain.retention_runs import RetentionNumbers
-from watchword.domain.token_counts import EXPIRING_DAYS, UNUSED_DAYS, TokenCounts
+from watchword.domain.retention import RetentionNumbers
 from watchword.domain.webhooks import DeliveryCounts
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"

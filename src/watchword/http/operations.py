@@ -12,12 +12,12 @@ from urllib.parse import parse_qs
 import orjson
 
 from watchword.domain.actors import Caller, Grant
+from watchword.domain.engine import TaskId, TaskStatus, not_readable, requested_task
 from watchword.domain.errors import Fault, Reason
 from watchword.domain.indices import Aspect, IndexSize
 from watchword.domain.operations import parse_truncation
 from watchword.domain.policies import Privilege
 from watchword.domain.ports import Clock
-from watchword.domain.tasks import TaskId, TaskStatus, not_readable, requested_task
 from watchword.http.errors import json_response
 from watchword.http.requests import MAX_QUERY_FIELDS, Request, Response, read_object, read_query
 from watchword.service.audit import RejectionLog

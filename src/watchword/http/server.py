@@ -50,8 +50,8 @@ from watchword.http.requests import Exchange, Receive, Scope, Send
 from watchword.http.run_folder import as_only_worker
 from watchword.service import AllServices
 from watchword.service.background import BackgroundTasks
-from watchword.service.supervisor import LogProblem
 from watchword.service.tokens import TokenCounters
+from watchword.service.truncation import LogProblem
 from watchword.settings import Endpoint, Settings, SettingsError, bind_error
 
 HEADER_SECONDS = 15

@@ -5,27 +5,21 @@ from dataclasses import dataclass
 from watchword.domain.engine import Engine
 from watchword.domain.ports import IdentityProvider, Keys, Seal, Store
 from watchword.domain.secret import Secret
-from watchword.service.accounts import Accounts
-from watchword.service.audit import AuditLog, RejectionLog
+from watchword.service.actors import Accounts, Offboarding
+from watchword.service.audit import AuditLog, EventFeed, EventStream, RejectionLog
 from watchword.service.authority import Authority
-from watchword.service.background import Purge, UsageRecorder
-from watchword.service.deliveries import DeliverySender
+from watchword.service.background import ExpiryNotices, Purge, UsageRecorder
+from watchword.service.datahub_import import Imports
 from watchword.service.devices import Devices
-from watchword.service.event_stream import EventFeed, EventStream
-from watchword.service.expiry import ExpiryNotices
-from watchword.service.imports import Imports
 from watchword.service.mail import MailPreferences, MailSender
-from watchword.service.offboarding import Offboarding
 from watchword.service.operations import Operations
-from watchword.service.overview import TokenOverview
+from watchword.service.overview import TokenCounter, TokenOverview
 from watchword.service.policies import Policies
-from watchword.service.retention import Retention
-from watchword.service.retention_runs import RetentionRuns, RetentionScheduler
+from watchword.service.retention import Retention, RetentionRuns, RetentionScheduler
 from watchword.service.sessions import Sessions
-from watchword.service.supervisor import Supervisor
-from watchword.service.token_counts import TokenCounter
 from watchword.service.tokens import Tokens
-from watchword.service.webhooks import Webhooks
+from watchword.service.truncation import Supervisor
+from watchword.service.webhooks import DeliverySender, Webhooks
 
 
 @dataclass(frozen=True, slots=True)

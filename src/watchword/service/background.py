@@ -1,20 +1,22 @@
-"""Background work of a worker: recording token usage, purging old data, and the tasks that run them."""
+"""Background work of a worker: recording token usage, purging old data, notices before tokens expire, and the tasks
+that run them.
+"""
 
 import asyncio
 import random
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain, islice
 
+from watchword.domain.counts import first_kept
 from watchword.domain.errors import Fault, Reason
 from watchword.domain.lifetimes import DAY
 from watchword.domain.mail import MAIL_DAYS
 from watchword.domain.networks import MAX_NETWORKS, network_of
 from watchword.domain.ports import Clock, Store, TokenStore, Use
-from watchword.domain.retention_runs import KEEP_DAYS
-from watchword.domain.uses import first_kept
+from watchword.domain.retention import KEEP_DAYS
 from watchword.domain.webhooks import KEPT_DAYS
 
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
@@ -212,3 +214,65 @@ async def in_batches(work: Callable[[int], Awaitable[int]], rests: int = PURGE_R
         if await work(BATCH) < BATCH:
             return
         await asyncio.sleep(min(max(SHORTEST_REST, rests * (time.monotonic() - began)), LONGEST_REST))
+
+
+EXPIRY_LEASE = "expiry"
+EXPIRY_PASS_SECONDS = 300.0
+EXPIRY_LEASE_MILLIS = 300_000
+"""Between two passes the lease stays, so that other processes do not look too."""
+EXPIRY_PAGE = 1_000
+EXPIRY_BATCH = 200
+EXPIRY_RESTS = 30
+"""After each step it rests so many times as long as the step took: verifications must not notice."""
+EXPIRY_LONGEST_REST = 2.0
+EXPIRY_FIRST_SECONDS = 3.0
+"""So that a start reads little, however many tokens expire soon."""
+
+
+class ExpiryNotices:
+    """Writes the notices as events, in whichever process has the lease."""
+
+    def __init__(self, store: Store, thresholds: Sequence[int], holder: str, rests: int = EXPIRY_RESTS) -> None:
+        self._store = store
+        self._thresholds = thresholds
+        self._holder = holder
+        self._rests = rests
+
+    async def run(self) -> None:
+        """Look through the tokens that expire soon, again and again, until cancelled."""
+        await asyncio.sleep(EXPIRY_FIRST_SECONDS)
+        try:
+            while True:
+                try:
+                    await self.run_once()
+                except Fault as fault:
+                    if not fault.is_outage:
+                        raise
+                await asyncio.sleep(EXPIRY_PASS_SECONDS * (0.5 + random.random() / 3))  # noqa: S311 - no secret
+        finally:
+            with suppress(Fault):
+                await self._store.release_cursor(EXPIRY_LEASE, self._holder)
+
+    async def run_once(self) -> int:
+        """One pass; returns how many notices were written. It ends where another process has the lease."""
+        written = 0
+        after = None
+        while (
+            self._thresholds
+            and await self._store.lease_cursor(EXPIRY_LEASE, self._holder, EXPIRY_LEASE_MILLIS) is not None
+        ):
+            began = time.monotonic()
+            page = await self._store.expiring_page(after, max(self._thresholds) * DAY, EXPIRY_PAGE)
+            due = [token.id for token in page.tokens if token.due(self._thresholds, page.now) is not None]
+            await self.rest(began)
+            for start in range(0, len(due), EXPIRY_BATCH):
+                began = time.monotonic()
+                written += await self._store.note_expiring(due[start : start + EXPIRY_BATCH], self._thresholds)
+                await self.rest(began)
+            after = page.after
+            if after is None:
+                break
+        return written
+
+    async def rest(self, began: float) -> None:
+        await asyncio.sleep(min(self._rests * (time.monotonic() - began), EXPIRY_LONGEST_REST))

@@ -8,12 +8,11 @@ Tokens come in the order of their ids, and the store has its imported tokens in 
 side, in bounded memory, to find those that are gone.
 """
 
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from watchword.domain.accounts import is_account
-from watchword.domain.actors import USER_PREFIX, system_precondition
+from watchword.domain.actors import USER_PREFIX, Caller, Grant, system_precondition
 from watchword.domain.datahub import (
     DATAHUB_POLICY,
     NO_ACTOR,
@@ -24,6 +23,7 @@ from watchword.domain.datahub import (
     AspectRow,
     DataHubSource,
     ImportedPerson,
+    ImportStatus,
     LeftOut,
     Noun,
     Outcome,
@@ -41,10 +41,19 @@ from watchword.domain.datahub import (
 from watchword.domain.declared_entities import DeclaredEntities, Entity, plan_declaration
 from watchword.domain.errors import OperatorError
 from watchword.domain.events import Action, KeptEvent
-from watchword.domain.names import DATAHUB_TOKEN_PREFIX, GROUP_PREFIX
-from watchword.domain.policies import DATAHUB_SET, ROOT_POLICY, ChangeKind, Policy, PolicyDeclaration, PolicyPlan
-from watchword.domain.ports import Store
+from watchword.domain.names import DATAHUB_TOKEN_PREFIX, GROUP_PREFIX, is_account
+from watchword.domain.policies import (
+    DATAHUB_SET,
+    ROOT_POLICY,
+    ChangeKind,
+    Policy,
+    PolicyDeclaration,
+    PolicyPlan,
+    Privilege,
+)
+from watchword.domain.ports import ImportStore, Store
 from watchword.domain.tokens import TokenRecord
+from watchword.service.authority import Authority
 
 BATCH = 500
 ENTITIES_AT_ONCE = 200
@@ -372,3 +381,20 @@ def _noun(urn: str) -> Noun:
     if urn.startswith(GROUP_PREFIX):
         return Noun.GROUPS
     return Noun.ACCOUNTS if is_account(urn) else Noun.POLICIES
+
+
+@dataclass(frozen=True, slots=True)
+class Imports:
+    """What imports brought. The import itself is a command."""
+
+    _store: ImportStore
+    _authority: Authority
+    has_salt: bool
+    """DataHub's. Without it every imported token is rejected."""
+
+    def authorize(self, caller: Caller) -> Awaitable[Grant]:
+        return self._authority.authorize(caller, Privilege.MANAGE_ACCESS_TOKENS)
+
+    async def status(self, grant: Grant) -> ImportStatus:
+        grant.expect(Privilege.MANAGE_ACCESS_TOKENS)
+        return await self._store.import_status()

@@ -9,7 +9,6 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from watchword.domain.accounts import is_account
 from watchword.domain.actors import Caller, Grant
 from watchword.domain.devices import (
     CODE_MILLIS,
@@ -27,6 +26,7 @@ from watchword.domain.devices import (
 )
 from watchword.domain.errors import UNAUTHENTICATED, UNAUTHORIZED, Fault, Reason, Subject
 from watchword.domain.lifetimes import DAY, Lifetimes
+from watchword.domain.names import is_account
 from watchword.domain.networks import origin_of
 from watchword.domain.ports import Clock, DeviceStore
 from watchword.domain.secret import Secret

@@ -10,13 +10,12 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from watchword.domain.actors import Caller, Grant
-from watchword.domain.engine import ClusterEngine, Engine
+from watchword.domain.engine import ClusterEngine, Engine, TaskId, TaskStatus
 from watchword.domain.errors import Fault, Reason
 from watchword.domain.indices import ENDING, Aspect, Histogram, IndexNames, IndexSize, RowCount, is_index_or_copy
 from watchword.domain.operations import Operation, OperationPage, Plan, Truncation
 from watchword.domain.policies import Privilege
 from watchword.domain.ports import Clock, OperationStore
-from watchword.domain.tasks import TaskId, TaskStatus
 from watchword.service.authority import Authority
 
 STATUS = Privilege.GET_ES_TASK_STATUS_PRIVILEGE

@@ -3,7 +3,6 @@
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import replace
 
-from watchword.domain.accounts import is_account
 from watchword.domain.actors import (
     ActorHoldings,
     ActorPage,
@@ -16,32 +15,29 @@ from watchword.domain.actors import (
 )
 from watchword.domain.declared_entities import plan_declaration
 from watchword.domain.errors import Fault, Reason, invalid
-from watchword.domain.names import GROUP_PREFIX, POLICY_PREFIX, check_short_id
+from watchword.domain.filters import PolicyFilter
+from watchword.domain.names import GROUP_PREFIX, NOTHING_STORED, POLICY_PREFIX, ShownActor, check_short_id, is_account
 from watchword.domain.policies import (
+    MAX_ACTORS,
     Explanation,
+    Holder,
     Policy,
     PolicyDeclaration,
+    PolicyEffect,
     PolicyPlan,
     PolicySet,
     Privilege,
     Right,
+    applies_to,
     check_policy,
     denied,
-    grants_of,
-    out_of_scope,
-)
-from watchword.domain.policy_effects import (
-    MAX_ACTORS,
-    Holder,
-    PolicyEffect,
-    applies_to,
     granting_policies,
+    grants_of,
     holders_of,
+    out_of_scope,
     right_changes,
 )
-from watchword.domain.policy_filters import PolicyFilter
 from watchword.domain.ports import Group, Store
-from watchword.domain.shown_actors import NOTHING_STORED, ShownActor
 from watchword.domain.webhooks import MAX_WEBHOOKS
 from watchword.service.authority import Authority, not_accepted
 from watchword.service.webhooks import with_secrets

@@ -11,10 +11,10 @@ from contextlib import suppress
 from functools import partial
 from typing import NamedTuple
 
-from watchword.domain.accounts import is_account
 from watchword.domain.actors import Caller, Grant, system_precondition
 from watchword.domain.errors import Fault, Reason, invalid
 from watchword.domain.lifetimes import HOUR, MINUTE
+from watchword.domain.names import is_account
 from watchword.domain.networks import origin_of
 from watchword.domain.policies import Privilege
 from watchword.domain.ports import Clock, SessionStore
@@ -23,6 +23,10 @@ from watchword.domain.sessions import (
     MOST_OF_ONE,
     SIGN_INS_AN_HOUR,
     FoundSession,
+    Identity,
+    LogoutNotice,
+    Membership,
+    Person,
     Session,
     SessionLimits,
     SessionPage,
@@ -30,7 +34,6 @@ from watchword.domain.sessions import (
     session_identifier,
     signed_in_too_often,
 )
-from watchword.domain.sign_in import Identity, LogoutNotice, Membership, Person
 from watchword.service.authority import Authority
 
 ADDRESS_BURST = 300

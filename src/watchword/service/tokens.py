@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from hmac import compare_digest
 from typing import Any, NamedTuple, Protocol
 
-from watchword.domain.accounts import is_account
 from watchword.domain.actors import Bearer, Caller, Grant, WritePrecondition, possession_precondition
 from watchword.domain.bulk_revocation import (
     NO_ACTOR,
@@ -21,6 +20,7 @@ from watchword.domain.bulk_revocation import (
     Selection,
     TokenVisibility,
 )
+from watchword.domain.counts import first_kept
 from watchword.domain.errors import Fault, Reason, Stale, invalid
 from watchword.domain.events import Action, KeptEvent
 from watchword.domain.filters import SEARCH_SECONDS, Condition, Field, Filter, Search
@@ -32,14 +32,20 @@ from watchword.domain.idempotency import (
 )
 from watchword.domain.lifetimes import Duration, Lifetimes
 from watchword.domain.lifetimes import iso as iso_time
-from watchword.domain.names import SYSTEM_ACTOR
+from watchword.domain.names import SYSTEM_ACTOR, is_account
 from watchword.domain.policies import Privilege
 from watchword.domain.ports import Claims, Clock, EventStore, Issue, Page, Repeated, TokenSigner, TokenStore
-from watchword.domain.rotation import RotationWindow, check_rotates
 from watchword.domain.secret import Secret
 from watchword.domain.token_limits import Limits, inherited, wider
-from watchword.domain.tokens import DATAHUB_HEADER, TokenRecord, TokenRequest, TokenStatus, TokenType
-from watchword.domain.uses import first_kept
+from watchword.domain.tokens import (
+    DATAHUB_HEADER,
+    RotationWindow,
+    TokenRecord,
+    TokenRequest,
+    TokenStatus,
+    TokenType,
+    check_rotates,
+)
 from watchword.service.audit import REJECTED_CREDENTIALS
 from watchword.service.authority import Authority, not_accepted
 

@@ -1,4 +1,5 @@
-"""Truncation, step by step: the lease it runs under, and its two strategies, deletion and copy and swap.
+"""Truncation, step by step: the lease it runs under; its two strategies, deletion and copy and swap; and the supervisor
+that drives each operation to its end.
 
 The lease: every change of the record carries its fence, and a heartbeat renews it. Before a call to the index the lease
 must have been confirmed within the last second. An instance that was suspended for a while finds out here that another
@@ -13,9 +14,19 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ParamSpec, TypeVar
 from zoneinfo import ZoneInfo
 
-from watchword.domain.engine import UNTHROTTLED, Checkpoints, ClusterEngine, DeletionPage, Engine, Pace
+from watchword.domain.engine import (
+    UNTHROTTLED,
+    Checkpoints,
+    ClusterEngine,
+    Counters,
+    DeletionPage,
+    Engine,
+    Pace,
+    TaskId,
+    TaskStatus,
+)
 from watchword.domain.errors import Fault, Reason
-from watchword.domain.indices import Resolved, copy_name
+from watchword.domain.indices import Resolved, copy_name, is_index_or_copy
 from watchword.domain.lifetimes import iso
 from watchword.domain.operations import (
     CancelAsked,
@@ -25,12 +36,12 @@ from watchword.domain.operations import (
     Plan,
     PostCheck,
     State,
+    Strategy,
     WindowClosed,
     Work,
 )
 from watchword.domain.ports import Clock, OperationStore
 from watchword.domain.retention import parse_window
-from watchword.domain.tasks import Counters, TaskId, TaskStatus
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -592,3 +603,184 @@ class CopyAndSwap(TruncationSteps):
         if self.work.blocked_at is not None:
             await self.ask(self.engine.unblock, self.source)
             await self.lease.save(blocked_at=None)
+
+
+POLL_SECONDS = 0.5
+IDLE_SECONDS = 5.0  # The longest pause between two polls. Operations planned by this worker start without one.
+MAX_CONCURRENT = 8
+STOP_SECONDS = 3.0
+MAX_CLEAN_UPS = 20  # after this many failed clean-ups the operation ends, and its error names what is left
+# This instance stops, or its store is unavailable: the next lease holder continues.
+_NOT_THE_OPERATIONS_FAULT = frozenset(
+    {Reason.STORE_UNAVAILABLE, Reason.OUTCOME_UNKNOWN, Reason.STOPPING, Reason.DEADLINE}
+)
+
+Steps = Deletion | CopyAndSwap
+LogProblem = Callable[[str, str], None]  # takes the id of an operation and what went wrong
+
+
+class Supervisor:
+    """Leases unfinished operations and drives each to its end.
+
+    Every worker of every instance runs one. The lease in the store decides which of them works on an operation. When
+    that one dies, another continues where it stopped.
+    """
+
+    def __init__(
+        self, store: OperationStore, engine: Engine, rate: int, clock: Clock, log: LogProblem, home: str = ""
+    ) -> None:
+        self._store = store
+        self._engine = engine
+        self._rate = float(rate) or UNTHROTTLED
+        self._clock = clock
+        self._log = log
+        self._home = home
+        self._woken = asyncio.Event()
+        self._driven: set[asyncio.Task[None]] = set()
+
+    def wake(self) -> None:
+        self._woken.set()
+
+    async def run(self) -> None:
+        pause = POLL_SECONDS
+        try:
+            while True:
+                self._woken.clear()
+                try:
+                    await self._lease_operations()
+                except Fault as fault:
+                    if not fault.is_outage:
+                        raise
+                pause = POLL_SECONDS if self._driven else min(pause * 2, IDLE_SECONDS)
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._woken.wait(), pause)
+        except asyncio.CancelledError:
+            # The service stops. After a bug in this loop, the driven operations continue.
+            for task in self._driven:
+                task.cancel()
+            await asyncio.gather(*self._driven, return_exceptions=True)
+            raise
+
+    async def _lease_operations(self) -> None:
+        while len(self._driven) < MAX_CONCURRENT:
+            operation = await self._store.lease_operation(LEASE_MILLIS, self._home)
+            if operation is None:
+                return
+            task = asyncio.ensure_future(self._drive(operation))
+            self._driven.add(task)
+            task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._driven.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._log("", f"bug: {type(error).__name__}: {error}")
+
+    async def _drive(self, operation: Operation) -> None:
+        id_ = f"{await self._store.node_id()}:{operation.number}"
+        lease = Lease(self._store, operation)
+        steps = self._steps(lease, f"watchword-{id_}")
+        async with lease.renewed():
+            try:
+                while not steps.operation.state.is_over:
+                    await self._step(steps, id_)
+                    if steps.paused_until is not None:
+                        await lease.release(steps.paused_until)
+                        return
+            except LeaseLost:
+                return
+            except Fault as fault:
+                self._log_fault(id_, fault)
+                with suppress(Fault):
+                    await steps.unblock_without_store()
+                await lease.release()
+            except asyncio.CancelledError:
+                with suppress(TimeoutError, LeaseLost, CancelAsked, Fault, OperationFailed):
+                    async with asyncio.timeout(STOP_SECONDS):
+                        await steps.unblock_on_stop()
+                await lease.release()
+                raise
+
+    def _steps(self, lease: Lease, tag: str) -> Steps:
+        if lease.operation.plan.strategy is Strategy.REINDEX and isinstance(self._engine, ClusterEngine):
+            return CopyAndSwap(lease, self._engine, tag, self._rate, self._clock)
+        return Deletion(lease, self._engine, tag, self._rate, self._clock)
+
+    async def _step(self, steps: Steps, id_: str) -> None:
+        try:
+            await _next_step(steps)
+        except LeaseLost:
+            raise
+        except WindowClosed:
+            steps.pausing = True
+        except CancelAsked:
+            await steps.lease.save(ending=State.CANCELLED.value, note="cancelling")
+        except OperationFailed as failed:
+            await steps.lease.save(ending=State.FAILED.value, error=str(failed), note="cleaning up")
+        except Fault as fault:
+            if fault.reason in _NOT_THE_OPERATIONS_FAULT:
+                raise
+            self._log_fault(id_, fault)
+            await _fail(steps, fault.message)
+        except Exception as bug:  # noqa: BLE001 - logged, and the operation ends
+            self._log(id_, f"bug: {type(bug).__name__}: {bug}")
+            await _fail(steps, "Internal error. See the log of the service.")
+
+    def _log_fault(self, id_: str, fault: Fault) -> None:
+        self._log(id_, f"{fault.message} {fault.why or ''}".strip())
+
+
+async def _next_step(steps: Steps) -> None:
+    if steps.work.ending is not None:
+        state = await steps.clean_up() or State(steps.work.ending)
+        await steps.lease.save(state, note=None)
+        return
+    steps.check_interrupted()
+    if steps.pausing:
+        await steps.pause()
+        return
+    if (steps.work.note or "").startswith(PAUSED):
+        await steps.lease.save(note=None)
+    match steps.operation.state:
+        case State.PLANNED:
+            await _begin(steps)
+        case State.RUNNING:
+            await steps.run()
+        case State.VERIFYING:
+            await steps.verify()
+        case State.SWAPPING if isinstance(steps, CopyAndSwap):
+            await steps.swap()
+        case state:
+            raise AssertionError(state)
+
+
+async def _begin(steps: Steps) -> None:
+    """Find the index. An index that was planned as empty and does not exist is done."""
+    plan = steps.plan
+    resolved = await steps.ask(steps.engine.resolve, plan.index)
+    if resolved is None:
+        if plan.rows:
+            raise OperationFailed("The index is gone.")
+        await steps.lease.save(State.DONE, check=PostCheck(0, 0))
+        return
+    if not is_index_or_copy(plan.index, resolved.concrete):
+        raise OperationFailed(f"{plan.index} is an alias of {resolved.concrete}, which is not a copy of it.")
+    await steps.lease.save(
+        State.RUNNING, source=resolved.concrete, source_uuid=resolved.uuid, rows_to_do=steps.rows_to_do
+    )
+
+
+async def _fail(steps: Steps, error: str) -> None:
+    """Start to clean up, or try that again, at most MAX_CLEAN_UPS times."""
+    work = steps.work
+    if work.ending is None:
+        await steps.lease.save(ending=State.FAILED.value, error=error, note="cleaning up")
+        return
+    await asyncio.sleep(POLL_SECONDS)
+    steps.failed_clean_ups += 1
+    if steps.failed_clean_ups >= MAX_CLEAN_UPS:
+        left = [index for index in (work.target, *work.trash) if index is not None]
+        problem = f"{work.error or 'The operation was cancelled.'} Clean-up failed"
+        problem += f"; remove these indices by hand: {', '.join(left)}." if left else "."
+        if work.blocked_at is not None:
+            problem += f" Writes to {work.source} may still be blocked."
+        await steps.lease.save(State(work.ending), error=problem, note=None)

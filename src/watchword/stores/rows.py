@@ -11,7 +11,7 @@ import orjson
 from watchword.domain.errors import Fault, Reason
 from watchword.domain.events import Action, Detail, Event
 from watchword.domain.policies import Policy, PolicySource, PolicyState, Privilege
-from watchword.domain.store_urls import LastStart
+from watchword.domain.stores import LastStart
 from watchword.domain.token_limits import unpacked
 from watchword.domain.tokens import TokenRecord, TokenType
 

@@ -1,26 +1,37 @@
-"""GraphQL resolvers for actors: `me`, status, service accounts, offboarding, and the audit log of their actions."""
+"""GraphQL resolvers for actors: `me`, status, service accounts, offboarding, sessions, the persons that actors are
+linked to, mail preferences, and the audit log of their actions.
+"""
 
 from collections.abc import Mapping
 from typing import Any
 
-from watchword.domain.accounts import ServiceAccount, check_account, check_account_id
 from watchword.domain.actors import (
     ActorState,
     ActorStatus,
     KnownActor,
     ProfileField,
+    ServiceAccount,
     check_profile,
     parse_actor_search,
 )
 from watchword.domain.errors import invalid
 from watchword.domain.events import Action, KeptEvent, kind_of, named_in, parse_event_counts, parse_event_search
-from watchword.domain.names import check_actor, check_description, check_name, name_of
+from watchword.domain.mail import MailKind, parse_kind
+from watchword.domain.names import (
+    check_account,
+    check_account_id,
+    check_actor,
+    check_description,
+    check_name,
+    check_text,
+    name_of,
+)
 from watchword.domain.policies import Privilege
-from watchword.domain.sign_in import Membership
+from watchword.domain.sessions import MAX_SUBJECT, Identity, Membership
 from watchword.http.graphql.context import Info, Json, page_of, query_of, record_json
 from watchword.http.graphql.directory_resolvers import user_json
 from watchword.http.graphql.policy_resolvers import policy_json, users_of
-from watchword.service.offboarding import OffboardingPlan, OffboardingReceipt, RevokedTokens, SinceSuspension
+from watchword.service.actors import OffboardingPlan, OffboardingReceipt, RevokedTokens, SinceSuspension
 
 PRIVILEGE_FIELDS = {
     "generatePersonalAccessTokens": Privilege.GENERATE_PERSONAL_ACCESS_TOKENS,
@@ -300,3 +311,73 @@ def _event_json(event: KeptEvent, names: Mapping[str, str]) -> Json:
         targetName=event.detail.get("name") or names.get(event.target),
     )
     return shown | {"names": {urn: names[urn] for urn in named_in(event) if urn in names}}
+
+
+MAX_ISSUER = 1_000
+MAX_ID = 100
+
+
+async def list_sessions(_: Any, info: Info, input: Json | None = None) -> Json:
+    context, sessions, asked = info.context, info.context.services.core.sessions, input or {}
+    async with context.searching:
+        actor = None if asked.get("all") else asked.get("actorUrn") or context.caller.actor
+        grant = await sessions.authorize(context.caller, actor)
+        if actor is None and asked.get("actorUrn"):
+            raise invalid("all", "all must not be given together with actorUrn.")
+        page = page_of(asked)
+        found = await sessions.list(grant, actor and check_actor(actor, "actorUrn"), **page)
+        context.show(len(found.sessions))
+    names = await context.names(session.actor for session in found.sessions)
+    own = context.caller.session_id
+    rows = [
+        record_json(
+            session,
+            "id token_id created_at seen_at ends_at peer",
+            actorUrn=session.actor,
+            actorName=names.get(session.actor),
+            method=session.method.name,
+            current=session.id == own,
+        )
+        for session in found.sessions
+    ]
+    return page | {"total": found.total, "sessions": rows}
+
+
+async def end_session(_: Any, info: Info, id: str) -> bool:
+    await info.context.services.core.sessions.end(info.context.caller, check_text(id, "id", MAX_ID))
+    return True
+
+
+async def link_actor(_: Any, info: Info, input: Json) -> bool:
+    services = info.context.services
+    grant = await services.core.sessions.authorize_link(info.context.caller)
+    issuer, subject = input.get("issuer"), input.get("subject")
+    if issuer is None and services.provider is not None:
+        issuer = services.provider.issuer
+    identity = None if subject is None else _identity(issuer or "", subject)
+    await services.core.sessions.link(grant, check_actor(input["actorUrn"], "actorUrn"), identity)
+    return True
+
+
+def _identity(issuer: str, subject: str) -> Identity:
+    if not check_text(issuer, "issuer", MAX_ISSUER):
+        raise invalid("issuer", "issuer must be given: WATCHWORD_OIDC_ISSUER is not set.")
+    if not check_text(subject, "subject", MAX_SUBJECT):
+        raise invalid("subject", f"subject must have 1 to {MAX_SUBJECT} characters.")
+    return Identity(issuer, subject)
+
+
+async def mail_preferences(_: Any, info: Info) -> list[Json]:
+    preferences = info.context.services.core.mail_preferences
+    off = await preferences.off(info.context.caller)
+    return [
+        {"kind": kind.value, "description": kind.meaning, "enabled": kind not in off, "sent": kind in preferences.sent}
+        for kind in MailKind
+    ]
+
+
+async def set_mail_preferences(_: Any, info: Info, off: list[str]) -> list[Json]:
+    preferences, caller = info.context.services.core.mail_preferences, info.context.caller
+    grant = await preferences.authorize(caller)
+    await preferences.set_off(grant, frozenset(parse_kind(word, "off") for word in off))
+    return await mail_preferences(_, info)

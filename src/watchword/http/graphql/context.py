@@ -12,13 +12,12 @@ from itertools import islice
 from typing import Any, Protocol
 
 from watchword.domain.actors import Caller, Grant
+from watchword.domain.counts import DayCount
 from watchword.domain.errors import Fault, Reason, invalid
 from watchword.domain.filters import DEFAULT_COUNT, SEARCH_SECONDS, Search, check_effort, check_page, check_shown
 from watchword.domain.idempotency import HEADER, IdempotentRequest
-from watchword.domain.names import MAX_URN, check_text
-from watchword.domain.shown_actors import ShownActor
+from watchword.domain.names import MAX_URN, ShownActor, check_text
 from watchword.domain.tokens import TokenRecord
-from watchword.domain.uses import DayCount
 from watchword.service import AllServices
 from watchword.service.policies import Policies
 from watchword.service.tokens import ACCOUNTS, MANAGE_ALL

@@ -9,9 +9,8 @@ from functools import partial
 from typing import Any
 
 from watchword.domain.actors import ActorStatus
-from watchword.domain.names import check_actor, check_group, name_of
+from watchword.domain.names import ShownActor, check_actor, check_group, name_of
 from watchword.domain.ports import Group
-from watchword.domain.shown_actors import ShownActor
 from watchword.http.graphql.context import Info, Json, page_of, query_of, record_json
 
 ANY_GROUP, NATIVE_GROUP = "IsMemberOfGroup", "IsMemberOfNativeGroup"

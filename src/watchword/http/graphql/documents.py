@@ -25,11 +25,10 @@ from graphql import (
 from graphql.language import ast
 from graphql.validation.rules import overlapping_fields_can_be_merged
 
+from watchword.domain.counts import KEPT_DAYS
 from watchword.domain.errors import Fault, Reason
 from watchword.domain.networks import MAX_NETWORKS
-from watchword.domain.uses import KEPT_DAYS
-from watchword.http.graphql.fastpath import UNMETERED, FastPath, Memo, Meter
-from watchword.http.graphql.fastpath.inputs import all_nodes
+from watchword.http.graphql.fastpath import UNMETERED, FastPath, Memo, Meter, all_nodes
 
 MAX_BYTES = 100_000
 MAX_TOKENS = 5_000

@@ -28,7 +28,6 @@ from structlog.typing import FilteringBoundLogger
 from watchword.domain.actors import Caller, system_precondition
 from watchword.domain.errors import THROTTLED, UNAVAILABLE, Fault, Reason
 from watchword.domain.idempotency import HEADER, check_key
-from watchword.http.compression import compressed
 from watchword.http.errors import (
     JSON,
     MAX_SEARCHED,
@@ -40,10 +39,9 @@ from watchword.http.errors import (
 )
 from watchword.http.graphql.context import Context, Meter, ProcessorBudget
 from watchword.http.graphql.documents import Documents, InvalidDocument, PreparedDocument
-from watchword.http.graphql.fastpath import Cause, Memo
-from watchword.http.graphql.fastpath.inputs import all_nodes
+from watchword.http.graphql.fastpath import Cause, Memo, all_nodes
 from watchword.http.metrics import Metrics
-from watchword.http.requests import Header, Request, Response, check_media_type, parse_json
+from watchword.http.requests import Header, Request, Response, check_media_type, compressed, parse_json
 from watchword.service import AllServices
 from watchword.service.audit import DENIALS
 

@@ -5,10 +5,10 @@ from dataclasses import asdict
 from typing import Any
 
 from watchword.domain.actors import Grant
+from watchword.domain.engine import Counters, TaskId, TaskStatus
 from watchword.domain.indices import Histogram, check_spans
 from watchword.domain.operations import EngineTask, Operation, Plan, parse_truncation, requested_aspect
 from watchword.domain.policies import Privilege
-from watchword.domain.tasks import Counters, TaskId, TaskStatus
 from watchword.http.graphql.context import Info, Json, camel_case, page_of, record_json
 from watchword.http.operations import shown_size
 from watchword.service.operations import SIZES, STATUS, TRUNCATE, Operations

@@ -15,9 +15,11 @@ from watchword.domain.declared_entities import (
     check_entities,
 )
 from watchword.domain.errors import invalid
+from watchword.domain.filters import parse_policy_filter
 from watchword.domain.names import (
     DATAHUB_POLICY_PREFIX,
     POLICY_PREFIX,
+    ShownActor,
     check_actor,
     check_description,
     check_group,
@@ -30,6 +32,8 @@ from watchword.domain.policies import (
     DEFAULT_SET,
     ESCALATING,
     MAX_ENTRIES,
+    MAX_NAMED,
+    Holder,
     Policy,
     PolicyChange,
     PolicyDeclaration,
@@ -37,16 +41,14 @@ from watchword.domain.policies import (
     PolicyPlan,
     PolicyState,
     Privilege,
+    RightChange,
     check_declared,
     included,
     privilege_of,
     right_name,
     right_of,
 )
-from watchword.domain.policy_effects import MAX_NAMED, Holder, RightChange
-from watchword.domain.policy_filters import parse_policy_filter
 from watchword.domain.retention import check_rules
-from watchword.domain.shown_actors import ShownActor
 from watchword.domain.webhooks import check_webhooks
 from watchword.http.graphql.context import Info, Json, page_of, query_of, record_json
 from watchword.http.graphql.directory_resolvers import Shown, group_json, users_json

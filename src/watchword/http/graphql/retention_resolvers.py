@@ -1,12 +1,30 @@
-"""GraphQL resolvers of retention rules and holds."""
+"""GraphQL resolvers of retention: rules and holds, plans and runs, and sizes by day."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from watchword.domain.actors import Grant
-from watchword.domain.retention import FIELDS, Hold, RuleChange, StoredRule, check_hold_reason, check_series, parse_rule
-from watchword.http.graphql.context import Info, Json, record_json
-from watchword.http.graphql.operation_resolvers import operation_json
+from watchword.domain.engine import TaskId
+from watchword.domain.errors import invalid
+from watchword.domain.indices import Aspect, parse_aspect
+from watchword.domain.lifetimes import DAY
+from watchword.domain.retention import (
+    EVERY_SERIES,
+    FIELDS,
+    KEEP_DAYS,
+    MAX_PLANS,
+    Hold,
+    RuleChange,
+    SeriesPlan,
+    ShownRun,
+    StoredRule,
+    check_hold_reason,
+    check_series,
+    parse_rule,
+)
+from watchword.http.graphql.context import Info, Json, page_of, record_json
+from watchword.http.graphql.operation_resolvers import operation_json, plan_json
+from watchword.service.operations import SIZES, TRUNCATE
 from watchword.service.retention import Retention
 
 
@@ -86,3 +104,115 @@ def rule_change_json(change: RuleChange) -> Json:
     before = None if change.before is None else change.before.rule.written() | {"set": change.before.set_name}
     after = None if change.after is None else change.after.written() | {"set": change.set_name}
     return {"change": change.kind.value, "series": change.series, "before": before, "after": after}
+
+
+DEFAULT_DAYS = 30
+
+
+async def retention_plan(_: Any, info: Info, input: Json | None = None) -> Json:
+    service = info.context.services.retention_runs
+    grant = await service.authorize(info.context.caller)
+    page = page_of({"count": MAX_PLANS} | {name: one for name, one in (input or {}).items() if one is not None})
+    if page["count"] > MAX_PLANS:
+        raise invalid("count", f"count must be a whole number from 0 to {MAX_PLANS}.")
+    async with info.context.searching:
+        total, plans = await service.plans(grant, _series(input), **page)
+    urns = [plan.rule.changed_by for plan in plans if plan.rule is not None]
+    urns += [plan.hold.set_by for plan in plans if plan.hold is not None]
+    urns += _actors(ShownRun(plan.waiting, None) for plan in plans if plan.waiting is not None)
+    names = await info.context.names(urns)
+    shown = [_series_plan_json(info, plan, names) for plan in plans]
+    return page | {"total": total, "plans": shown, "clockUnsteadyForMillis": service.clock_unsteady_for}
+
+
+async def retention_runs(_: Any, info: Info, input: Json | None = None) -> Json:
+    service = info.context.services.retention_runs
+    grant = await service.authorize(info.context.caller)
+    page = page_of(input or {})
+    async with info.context.searching:
+        found = await service.runs(grant, _series(input), **page)
+    return page | {"total": found.total, "runs": await _runs_json(info, found.rows)}
+
+
+async def series_sizes(_: Any, info: Info, input: Json | None = None) -> list[Json]:
+    service = info.context.services.retention_runs
+    grant = await service.authorize(info.context.caller, SIZES, TRUNCATE)
+    days = (input or {}).get("days")
+    days = DEFAULT_DAYS if days is None else days
+    if not 1 <= days <= KEEP_DAYS:
+        raise invalid("days", f"days must be a whole number from 1 to {KEEP_DAYS}.")
+    async with info.context.searching:
+        found = await service.sizes(grant, _series(input), days)
+    return [record_json(one, "series rows", dayMillis=one.day * DAY, sizeInBytes=one.size_bytes) for one in found]
+
+
+async def run_retention(_: Any, info: Info, series: str) -> Json:
+    service = info.context.services.retention_runs
+    grant = await service.authorize(info.context.caller)
+    aspect = _aspect(series)
+    async with info.context.searching:
+        run = await service.run(grant, aspect)
+    return (await _runs_json(info, [run]))[0]
+
+
+async def approve_retention_run(_: Any, info: Info, input: Json) -> Json:
+    service = info.context.services.retention_runs
+    grant = await service.authorize(info.context.caller)
+    async with info.context.searching:
+        run = await service.approve(grant, input["number"], input["rows"])
+    return (await _runs_json(info, [run]))[0]
+
+
+def _series(input: Json | None) -> str | None:
+    series = (input or {}).get("series")
+    return None if series is None else str(_aspect(series))
+
+
+def _aspect(series: str) -> Aspect:
+    """Of one series."""
+    if check_series(series) == EVERY_SERIES:
+        raise invalid("series", "series must be entity.aspect, such as dataset.datasetUsageStatistics.")
+    return parse_aspect(series)
+
+
+def _actors(runs: Iterable[ShownRun]) -> list[str]:
+    return [urn for one in runs for urn in (one.run.asked_by, one.run.approved_by) if urn is not None]
+
+
+async def _runs_json(info: Info, runs: Iterable[ShownRun]) -> list[Json]:
+    shown = list(runs)
+    names = await info.context.names(_actors(shown))
+    node = await info.context.services.core.store.node_id()
+    return [_run_json(info, one, names, node) for one in shown]
+
+
+def _run_json(info: Info, shown: ShownRun, names: Mapping[str, str], node: str = "") -> Json:
+    run, operation = shown
+    return record_json(
+        run,
+        "number series due_at asked_by approved_by approved_at error",
+        createdAt=run.made_at,
+        state=shown.state,
+        rule=run.rule.written(),
+        plan=None if run.plan is None else plan_json(run.plan),
+        operation=None if operation is None else operation_json(info, TaskId(node, operation.number), operation, names),
+        askedByName=names.get(run.asked_by),
+        approvedByName=None if run.approved_by is None else names.get(run.approved_by),
+    )
+
+
+def _series_plan_json(info: Info, plan: SeriesPlan, names: Mapping[str, str]) -> Json:
+    spans = [{"startMillis": start, "rows": rows, "rowsToRemove": going} for start, rows, going in plan.spans()]
+    return record_json(
+        plan,
+        "rows error",
+        series=str(plan.aspect),
+        sizeInBytes=plan.size_bytes,
+        rule=None if plan.rule is None else rule_json(plan.rule, plan.hold, names),
+        hold=None if plan.hold is None else hold_json(plan.hold, names),
+        nextDueAt=plan.next_due,
+        outcome=None if plan.outcome is None else plan.outcome.value,
+        plan=None if plan.plan is None else plan_json(plan.plan),
+        spans=spans,
+        waiting=None if plan.waiting is None else _run_json(info, ShownRun(plan.waiting, None), names),
+    )

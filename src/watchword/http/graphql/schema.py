@@ -25,14 +25,9 @@ from watchword.domain.ports import Clock
 from watchword.http.graphql import (
     actor_resolvers,
     directory_resolvers,
-    import_resolvers,
-    mail_resolvers,
     operation_resolvers,
-    overview_resolvers,
     policy_resolvers,
     retention_resolvers,
-    retention_run_resolvers,
-    session_resolvers,
     token_resolvers,
     webhook_resolvers,
 )
@@ -71,9 +66,8 @@ def make_schema(clock: Clock) -> GraphQLSchema:
 def _root_resolvers() -> dict[str, Callable[..., Any]]:
     """The public coroutine functions of these modules. Each has the name of its field, in snake case."""
     modules = (
-        *(actor_resolvers, directory_resolvers, import_resolvers, mail_resolvers, operation_resolvers),
-        *(overview_resolvers, policy_resolvers, retention_resolvers, retention_run_resolvers),
-        *(session_resolvers, token_resolvers, webhook_resolvers),
+        *(actor_resolvers, directory_resolvers, operation_resolvers, policy_resolvers),
+        *(retention_resolvers, token_resolvers, webhook_resolvers),
     )
     members = [getmembers(module, iscoroutinefunction) for module in modules]
     return {camel_case(name): function for name, function in chain(*members) if not name.startswith("_")}

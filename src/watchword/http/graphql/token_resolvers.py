@@ -1,4 +1,4 @@
-"""GraphQL resolvers for tokens."""
+"""GraphQL resolvers for tokens, their overview, and the tokens that come from DataHub."""
 
 from collections.abc import Callable
 from typing import Any
@@ -6,25 +6,24 @@ from typing import Any
 from orjson import Fragment
 
 from watchword.domain.bulk_revocation import parse_selection
+from watchword.domain.counts import EXPIRING_DAYS, by_day, check_days, day_of
 from watchword.domain.errors import invalid
 from watchword.domain.filters import BY_END, Field, Search, depend_on_now, parse_filters, parse_sort
 from watchword.domain.lifetimes import Duration
 from watchword.domain.names import TOKEN_PREFIX, check_actor, check_description, check_name
 from watchword.domain.ports import Clock
-from watchword.domain.rotation import check_rotation_window
 from watchword.domain.token_limits import Limits, check_limits
 from watchword.domain.tokens import (
     MAX_AUTHORIZATION,
     TokenRecord,
     TokenRequest,
     TokenType,
+    check_rotation_window,
     check_token_id,
 )
-from watchword.domain.uses import by_day, check_days, day_of
 from watchword.http.graphql.context import Context, Info, Json, camel_case, days_json, page_of, record_json
 from watchword.http.graphql.directory_resolvers import user_json
-from watchword.http.graphql.fastpath import Memo
-from watchword.http.graphql.fastpath.completers import Reader
+from watchword.http.graphql.fastpath import Memo, Reader
 from watchword.service.tokens import JSON_FIELDS, CreatedToken, DerivedTokenRequest, Lifetime
 
 _JSON_FIELDS = {field.word: field for field in JSON_FIELDS}
@@ -229,3 +228,40 @@ def _raw_token(token: str) -> bytes:
     if len(token) > MAX_AUTHORIZATION or not token.isascii():
         raise invalid("token", f"token must be an access token: ASCII, at most {MAX_AUTHORIZATION:,} characters.")
     return token.encode()
+
+
+_WEEK = EXPIRING_DAYS.index(7)
+
+
+async def overview(_: Any, info: Info, input: Json | None = None) -> Json:
+    context, service = info.context, info.context.services.core.overview
+    async with context.searching:
+        grant = await service.authorize(context.caller)
+        if (input or {}).get("all"):
+            found = await service.of_all(grant, context.time_left())
+        else:
+            context.meter.check()
+            found = await service.of_caller(grant, context.time_left())
+            context.meter.charge(found.counts.seconds)
+    counts = found.counts
+    names = await context.names(urn for urn, _ in counts.owners)
+    return record_json(
+        counts,
+        "live unlimited suspended",
+        expiring7Days=counts.expiring[_WEEK],
+        unused90Days=found.unused,
+        usesByDay=days_json(found.uses),
+        expiriesByDay=days_json(found.expiries),
+        denialsByDay=None if found.denials is None else days_json(found.denials),
+        failedSignInsByDay=None if found.failed_sign_ins is None else days_json(found.failed_sign_ins),
+        owners=[{"actorUrn": urn, "actorName": names.get(urn), "count": count} for urn, count in counts.owners],
+    )
+
+
+async def import_status(_: Any, info: Info) -> Json:
+    imports = info.context.services.core.imports
+    grant = await imports.authorize(info.context.caller)
+    async with info.context.searching:
+        found = await imports.status(grant)
+    told = record_json(found, "tokens live unlimited last_expires_at last_changed_at")
+    return told | {"usedIn30Days": found.used_lately, "hasSalt": imports.has_salt}

@@ -14,9 +14,9 @@ import apsw
 import orjson
 from asyncpg import exceptions as pg
 
-from watchword.domain.backups import CopyResult, SealedSecrets
+from watchword.domain.admin import CopyResult, SealedSecrets
 from watchword.domain.errors import OperatorError
-from watchword.domain.store_urls import PostgresUrl
+from watchword.domain.stores import PostgresUrl
 from watchword.stores import rows
 from watchword.stores.postgres.connections import Connection, folded
 from watchword.stores.sql.transaction import Transaction

@@ -28,7 +28,7 @@ from typing import Any, ParamSpec, TypeVar
 import apsw
 
 from watchword.domain.actors import WritePrecondition
-from watchword.domain.backups import (
+from watchword.domain.admin import (
     Backup,
     BackupContents,
     ChangesSinceBackup,
@@ -42,7 +42,7 @@ from watchword.domain.backups import (
 )
 from watchword.domain.errors import OperatorError
 from watchword.domain.events import Action, Detail, Event
-from watchword.domain.store_urls import PostgresUrl, SqliteUrl, StoreUrl, require_version
+from watchword.domain.stores import PostgresUrl, SqliteUrl, StoreUrl, require_version
 from watchword.files import create, draft_folder, publish, sync
 from watchword.sqlite_file import READ_WRITE, companions, immutable_uri, open_immutable
 from watchword.stores import rows

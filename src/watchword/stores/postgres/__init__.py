@@ -11,21 +11,19 @@ from collections.abc import Awaitable, Callable
 from dataclasses import astuple
 from typing import Any
 
-from watchword.domain.accounts import no_account
-from watchword.domain.actors import Bearer, WritePrecondition, system_precondition
+from watchword.domain.actors import Bearer, WritePrecondition, no_account, system_precondition
 from watchword.domain.bulk_revocation import Revocation, TokenVisibility
 from watchword.domain.errors import Fault, Stale
 from watchword.domain.events import Action, Event
 from watchword.domain.filters import SEARCH_SECONDS, Search
 from watchword.domain.ports import Issue, Page, Repeated
 from watchword.domain.sessions import FoundSession, Session
-from watchword.domain.store_urls import PostgresUrl
+from watchword.domain.stores import PostgresUrl
 from watchword.domain.tokens import TokenRecord
 from watchword.stores import rows
 from watchword.stores.postgres.connections import ConnectionBackoff, folded, store_fault
-from watchword.stores.postgres.database import Lost, PostgresDatabase, make_pool, unknown_outcome
+from watchword.stores.postgres.database import Lost, PostgresDatabase, WriteBatcher, make_pool, unknown_outcome
 from watchword.stores.postgres.verify_batcher import BEARER, DatabaseClock, VerifyBatcher, bearer_of
-from watchword.stores.postgres.write_batcher import WriteBatcher
 from watchword.stores.sql import SqlStore
 from watchword.stores.sql.search import page_of, search_sql
 from watchword.stores.sql.transaction import Observe, Transaction, write_events

@@ -19,9 +19,8 @@ from typing import Any, Self, TypeVar
 import asyncpg
 from asyncpg import exceptions as pg
 
-from watchword.domain import standbys
 from watchword.domain.errors import Fault, OperatorError, Reason
-from watchword.domain.store_urls import PostgresUrl
+from watchword.domain.stores import STANDBYS_SETTING, PostgresUrl, objection_to_standbys
 from watchword.domain.tokens import TokenRecord
 from watchword.stores import rows
 from watchword.stores.sql.transaction import Dialect
@@ -47,7 +46,7 @@ WAITS = "syncrep.c"
 """The source file of the warning. Its text is translated, and other warnings have the same SQLSTATE."""
 
 
-STANDBYS = f"current_setting('{standbys.SETTING}')"
+STANDBYS = f"current_setting('{STANDBYS_SETTING}')"
 LIST_STANDBYS = f"SELECT {STANDBYS}"
 # The message takes a transaction id, so that the commit waits for the standbys. They then have all that was committed
 # before. Without one there is nothing to wait for. The result is the list of standbys.
@@ -200,14 +199,14 @@ class Connection(asyncpg.Connection):  # type: ignore[misc]  # comes without typ
 
     def check_standbys(self, names: str) -> None:
         """With confirmed reads, raise unless a confirmation by these standbys proves something."""
-        problem = standbys.objection(names) if self.place.reads_confirmed else None
+        problem = objection_to_standbys(names) if self.place.reads_confirmed else None
         if problem is not None:
             raise Unconfirmed(problem)
 
     async def check_unchanged(self, names: str) -> None:
         """After a wait, with confirmed reads: PostgreSQL ends the wait for a standby that is taken from the list."""
         if self.place.reads_confirmed and await self.fetchval(LIST_STANDBYS) != names:
-            raise Unconfirmed(f"{standbys.SETTING} changed")
+            raise Unconfirmed(f"{STANDBYS_SETTING} changed")
 
     async def cancel_wait(self) -> None:
         """Close it after a statement was given up. The driver's request to cancel must arrive first: a session that

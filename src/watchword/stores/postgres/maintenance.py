@@ -15,10 +15,8 @@ from typing import Any
 
 from asyncpg import exceptions as pg
 
-from watchword.domain import standbys
 from watchword.domain.errors import OperatorError
-from watchword.domain.store_urls import PostgresUrl, require_version
-from watchword.stores.migrations import latest, migrations
+from watchword.domain.stores import STANDBYS_ADVICE, PostgresUrl, objection_to_standbys, require_version
 from watchword.stores.postgres.connections import (
     DEFAULT_SETTINGS,
     DRIVER_ERRORS,
@@ -31,6 +29,7 @@ from watchword.stores.postgres.connections import (
     lacks_right,
     quoted,
 )
+from watchword.stores.sql import latest, migrations
 
 WAIT_SECONDS = 30
 PATIENCE = 10.0
@@ -204,9 +203,9 @@ async def _require_closed(connection: Connection, schema: str) -> None:
 
 async def _require_confirming_standbys(connection: Connection) -> None:
     names = await connection.fetchval(LIST_STANDBYS)
-    problem = standbys.objection(names)
+    problem = objection_to_standbys(names)
     if problem is not None:
-        raise OperatorError(f"WATCHWORD_DATABASE_READS is confirmed, but {problem}. {standbys.ADVICE}")
+        raise OperatorError(f"WATCHWORD_DATABASE_READS is confirmed, but {problem}. {STANDBYS_ADVICE}")
 
 
 async def is_migrated(url: PostgresUrl) -> bool:

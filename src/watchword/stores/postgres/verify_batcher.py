@@ -3,8 +3,8 @@
 - A batch is closed before its statement is sent, so every request in it came before the database read. The next batch
   fills meanwhile.
 - The statement is one, autocommitted, on the primary: it sees everything that was committed before it began. It returns
-  all that a verdict needs, and the database's time. No answer is cached. With confirmed reads (`domain/standbys.py`) it
-  also waits for the standbys.
+  all that a verdict needs, and the database's time. No answer is cached. With confirmed reads (`domain/stores.py`)
+  it also waits for the standbys.
 - A second connection takes over while the first is slow. A batch without an answer is read again: a read changes
   nothing. A request without an answer in time fails; no token is accepted without an answer.
 """

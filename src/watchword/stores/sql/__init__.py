@@ -1,20 +1,23 @@
-"""The store over a database: every transaction, written once for SQLite and PostgreSQL."""
+"""The store over a database: every transaction, written once for SQLite and PostgreSQL; and its migrations.
 
-from watchword.stores.sql.accounts import SqlAccounts
+Migrations are numbered SQL files, each applied once, in order, whole or not at all.
+"""
+
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+
+from watchword.stores.sql.counts import SqlTokenCounts, SqlUses
 from watchword.stores.sql.devices import SqlDevices
 from watchword.stores.sql.events import SqlEvents
-from watchword.stores.sql.expiry import SqlExpiry
 from watchword.stores.sql.imports import SqlImports
 from watchword.stores.sql.keys import SqlKeys
 from watchword.stores.sql.mails import SqlMails
 from watchword.stores.sql.operations import SqlOperations
-from watchword.stores.sql.policies import SqlActors, SqlPolicies
-from watchword.stores.sql.retention import SqlRetention
-from watchword.stores.sql.retention_runs import SqlRetentionRuns
+from watchword.stores.sql.policies import SqlAccounts, SqlActors, SqlPolicies
+from watchword.stores.sql.retention import SqlRetention, SqlRetentionRuns
 from watchword.stores.sql.sessions import SqlSessions
-from watchword.stores.sql.token_counts import SqlTokenCounts
-from watchword.stores.sql.token_lifecycle import SqlTokens
-from watchword.stores.sql.uses import SqlUses
+from watchword.stores.sql.token_lifecycle import SqlExpiry, SqlTokens
 from watchword.stores.sql.webhooks import SqlWebhooks
 
 
@@ -38,3 +41,21 @@ class SqlStore(
     SqlMails,
 ):
     """Each backend adds verification, the insert of a token and searches, for speed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Migration:
+    number: int
+    name: str
+    sql: str
+
+
+@cache
+def migrations(dialect: str) -> tuple[Migration, ...]:
+    folder = files("watchword.stores") / "sql" / dialect
+    found = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".sql"))
+    return tuple(Migration(int(name[:4]), name[5:-4], (folder / name).read_text(encoding="utf-8")) for name in found)
+
+
+def latest(dialect: str) -> int:
+    return migrations(dialect)[-1].number

@@ -15,6 +15,7 @@ import orjson
 from watchword.domain.events import MAX_PAGE_BYTES, CursorLost, EventPage, EventSearch, KeptEvent, TimedCount
 from watchword.domain.filters import SEARCH_SECONDS
 from watchword.stores import rows
+from watchword.stores.sql.counts import add_rejections
 from watchword.stores.sql.transaction import (
     ADD_EVENT,
     Database,
@@ -24,7 +25,6 @@ from watchword.stores.sql.transaction import (
     delete_oldest,
     transaction,
 )
-from watchword.stores.sql.uses import add_rejections
 
 # Word for word the condition of the partial index on these.
 _ADD_FIRST = f"""

@@ -7,7 +7,6 @@ from operator import attrgetter
 
 import orjson
 
-from watchword.domain.accounts import ACCOUNT_PREFIX
 from watchword.domain.actors import ActorStatus, WritePrecondition
 from watchword.domain.events import Action, Event
 from watchword.domain.lifetimes import DAY, HOUR
@@ -27,6 +26,7 @@ from watchword.domain.mail import (
     SendResult,
     outcome,
 )
+from watchword.domain.names import ACCOUNT_PREFIX
 from watchword.stores import rows
 from watchword.stores.sql.events import move_cursor
 from watchword.stores.sql.transaction import (

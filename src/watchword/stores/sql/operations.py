@@ -5,8 +5,10 @@ from dataclasses import replace
 import orjson
 
 from watchword.domain.actors import WritePrecondition, system_precondition
+from watchword.domain.engine import TaskId
 from watchword.domain.errors import Fault, Reason
 from watchword.domain.events import Action, Event
+from watchword.domain.indices import Aspect
 from watchword.domain.operations import (
     ACTIVE,
     CancelAsked,
@@ -18,10 +20,8 @@ from watchword.domain.operations import (
     Work,
     event_of,
 )
-from watchword.domain.retention import EVERY_SERIES, series_key
-from watchword.domain.tasks import TaskId
+from watchword.domain.retention import EVERY_SERIES, Hold, series_key
 from watchword.stores import rows
-from watchword.stores.sql.holds import find_hold
 from watchword.stores.sql.transaction import (
     RETENTION,
     SqlPart,
@@ -31,6 +31,22 @@ from watchword.stores.sql.transaction import (
     transaction,
     write_events,
 )
+
+HOLD = "series, reason, set_by, set_at, by_rule"
+# `*` sorts before every name: the hold on the series itself comes first, and of two that set by hand.
+_IN_EFFECT = f"SELECT {HOLD} FROM retention_holds WHERE series IN ($1::text, '*') ORDER BY series DESC, by_rule LIMIT 1"
+
+
+async def find_hold(tx: Transaction, series: Aspect | str) -> Hold | None:
+    """The hold on the series, or else that on every series. Callers share or have the lock RETENTION."""
+    row = await tx.fetchrow(_IN_EFFECT, series_key(series))
+    return None if row is None else hold_of(row)
+
+
+def hold_of(row: rows.Row) -> Hold:
+    series, reason, set_by, set_at, by_rule = row
+    return Hold(series, reason, set_by, set_at, bool(by_rule))
+
 
 _COLUMNS = """number, plan, asked_by, asked_at, state, work, started_at, changed_at, finished_at, cancel_asked_at,
     cancel_asked_by, fence"""

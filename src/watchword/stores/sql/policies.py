@@ -1,17 +1,21 @@
-"""Policies, groups and actors. Every change that can alter a decision advances the policy version."""
+"""Policies, groups, actors and service accounts, and the groups and accounts that a policy file declares.
+
+Every change that can alter a decision advances the policy version.
+"""
 
 import sys
-from collections.abc import AsyncIterator, Collection, Mapping
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
 import orjson
 
-from watchword.domain.accounts import AccountGain, gains
 from watchword.domain.actors import (
     MAX_GROUPS_SHOWN,
     MAX_LIVE_COUNTED,
+    AccountGain,
+    AccountPage,
     ActorHoldings,
     ActorPage,
     ActorSearch,
@@ -21,14 +25,18 @@ from watchword.domain.actors import (
     KnownActor,
     Profile,
     ProfileField,
+    ServiceAccount,
     WritePrecondition,
+    account_exists,
+    gains,
+    no_account,
     system_precondition,
 )
-from watchword.domain.declared_entities import Entity, plan_declaration
+from watchword.domain.declared_entities import NO_ENTITIES, Entity, EntityChange, plan_declaration
 from watchword.domain.errors import Fault, Reason
 from watchword.domain.events import Action, Detail, Event
 from watchword.domain.filters import SEARCH_SECONDS
-from watchword.domain.names import SYSTEM_ACTOR, name_of
+from watchword.domain.names import GROUP_PREFIX, NOTHING_STORED, SYSTEM_ACTOR, ShownActor, name_of
 from watchword.domain.policies import (
     ChangeKind,
     Policy,
@@ -41,19 +49,20 @@ from watchword.domain.policies import (
 )
 from watchword.domain.ports import Group
 from watchword.domain.sessions import sessions_ended
-from watchword.domain.shown_actors import NOTHING_STORED, ShownActor
-from watchword.domain.store_urls import LastStart
+from watchword.domain.stores import LastStart
 from watchword.stores import rows
-from watchword.stores.sql.declared_entities import ADD_MEMBER, apply_entities, find_entities
 from watchword.stores.sql.retention import apply_rules, find_rules
+from watchword.stores.sql.token_lifecycle import MEMBER, dying_with, revoke
 from watchword.stores.sql.transaction import (
     POLICIES,
     RETENTION,
+    TOKENS,
     Dialect,
     SqlPart,
     Transaction,
     actor_lock,
     check_precondition,
+    long_transaction,
     snapshot,
     transaction,
     write_events,
@@ -596,3 +605,147 @@ def _editable(row: rows.Row | None) -> Policy:
     if not policy.editable:
         raise Fault(Reason.NOT_EDITABLE, "The service keeps this policy itself. It cannot be changed or deleted.")
     return policy
+
+
+_MEMBERS = "SELECT group_urn, actor_urn FROM group_members WHERE group_urn"
+ADD_MEMBER = "INSERT INTO group_members (actor_urn, group_urn) VALUES ($1, $2) ON CONFLICT DO NOTHING"
+_PUT_GROUP = """
+INSERT INTO groups (urn, name, description, set_name) VALUES ($1, $2, $3, $4)
+ON CONFLICT (urn) DO UPDATE SET
+    name = excluded.name, description = excluded.description, set_name = excluded.set_name"""
+_PUT_ACCOUNT = """
+INSERT INTO service_accounts (urn, name, description, set_name, created_at, created_by) VALUES ($1, $2, $3, $4, $5, $6)
+ON CONFLICT (urn) DO UPDATE SET
+    name = excluded.name, description = excluded.description, set_name = excluded.set_name"""
+
+
+async def find_entities(tx: Transaction, declared: PolicyDeclaration) -> tuple[Entity, ...]:
+    """The groups and accounts that are declared or belong to the set, with the members that the file can change."""
+    wanted, any_of = declared.entities or NO_ENTITIES, tx.dialect.any_of
+    urns, accounts = [group.urn for group in wanted.groups], [account.urn for account in wanted.accounts]
+    of_set = f"WHERE set_name = $1::text OR urn {any_of('$2')} ORDER BY urn"
+    groups = await tx.fetch(f"SELECT urn, name, description, set_name FROM groups {of_set}", declared.set_name, urns)
+    closed = [urn for urn in urns if urn not in wanted.open_groups]
+    joined = [
+        *await tx.fetch(f"{_MEMBERS} {any_of('$1')}", closed),
+        *await tx.fetch(f"{_MEMBERS} {any_of('$1')} AND actor_urn {any_of('$2')}", list(wanted.open_groups), accounts),
+    ]
+    members: dict[str, set[str]] = {}
+    for group, actor in joined:
+        members.setdefault(group, set()).add(actor)
+    columns = "urn, name, description, set_name, deleted_at"
+    known = await tx.fetch(f"SELECT {columns} FROM service_accounts {of_set}", declared.set_name, accounts)
+    found = [
+        Entity(urn, name, description, set_name, frozenset(members.get(urn, ())))
+        for urn, name, description, set_name in groups
+    ]
+    for urn, name, description, set_name, deleted_at in known:
+        found.append(Entity(urn, name, description, set_name, deleted=deleted_at is not None))
+    return tuple(found)
+
+
+async def apply_entities(tx: Transaction, actor: str, changes: Iterable[EntityChange]) -> list[Event]:
+    events: list[Event] = []
+    for change in changes:
+        events += await (_apply_group if change.urn.startswith(GROUP_PREFIX) else _apply_account)(tx, actor, change)
+    return events
+
+
+async def _apply_account(tx: Transaction, actor: str, change: EntityChange) -> list[Event]:
+    account = change.after
+    assert account is not None  # an account is never deleted here
+    values = (account.urn, account.name, account.description, account.set_name)
+    await tx.execute(_PUT_ACCOUNT, *values, await tx.now(), actor)
+    action = Action.ACCOUNT_CREATED if change.before is None else Action.ACCOUNT_UPDATED
+    return [Event(action, account.urn, {"name": account.name, "set": account.set_name})]
+
+
+async def _apply_group(tx: Transaction, _actor: str, change: EntityChange) -> list[Event]:
+    before, group = change.before, change.after
+    if group is None:
+        await tx.execute("DELETE FROM group_members WHERE group_urn = $1", change.urn)
+        await tx.execute("DELETE FROM groups WHERE urn = $1", change.urn)
+        return [Event(Action.GROUP_DELETED, change.urn, {"name": None if before is None else before.name})]
+    events: list[Event] = []
+    if before is None:
+        # A group of the identity provider with this urn ends: one made here has the members that are chosen here.
+        await tx.execute("DELETE FROM group_members WHERE group_urn = $1", group.urn)
+    if before is None or replace(before, members=group.members) != group:
+        await tx.execute(_PUT_GROUP, group.urn, group.name, group.description, group.set_name)
+        action = Action.GROUP_CREATED if before is None else Action.GROUP_UPDATED
+        events.append(Event(action, group.urn, {"name": group.name, "set": group.set_name}))
+    was = frozenset[str]() if before is None else before.members
+    added, removed = sorted(group.members - was), sorted(was - group.members)
+    await tx.executemany(ADD_MEMBER, [(member, group.urn) for member in added])
+    gone = f"DELETE FROM group_members WHERE group_urn = $1 AND actor_urn {tx.dialect.any_of('$2')}"
+    await tx.execute(gone, group.urn, removed)
+    for action, members in ((Action.GROUP_MEMBERS_ADDED, added), (Action.GROUP_MEMBERS_REMOVED, removed)):
+        if members:
+            events.append(Event(action, group.urn, {"name": group.name, "members": members}))
+    return events
+
+
+_ACCOUNT_COLUMNS = """urn, name, description, created_at, created_by,
+    EXISTS (SELECT 1 FROM actors WHERE actors.urn = service_accounts.urn AND status = 'SUSPENDED'), set_name"""
+GET_ACCOUNT = f"SELECT {_ACCOUNT_COLUMNS} FROM service_accounts WHERE urn = $1 AND deleted_at IS NULL"
+_ADD_ACCOUNT = (
+    "INSERT INTO service_accounts (urn, name, description, created_at, created_by) VALUES ($1, $2, $3, $4, $5)"
+)
+_CREATED_ACCOUNTS = f"""
+SELECT {_ACCOUNT_COLUMNS} FROM service_accounts WHERE created_by = $1 AND deleted_at IS NULL ORDER BY urn LIMIT $2"""
+_ACCOUNT_TOKENS = f"SELECT {MEMBER} FROM tokens WHERE actor_urn = $1 AND revoked_at IS NULL"
+
+
+class SqlAccounts(SqlPart):
+    @transaction
+    async def add_account(self, tx: Transaction, precondition: WritePrecondition, account: ServiceAccount) -> None:
+        now = await check_precondition(tx, precondition, exclusive=[actor_lock(account.urn)])
+        row = await tx.fetchrow("SELECT deleted_at FROM service_accounts WHERE urn = $1", account.urn)
+        if row is not None:
+            raise account_exists(deleted=row[0] is not None)
+        values = (account.urn, account.name, account.description, account.created_at, account.created_by)
+        await tx.execute(_ADD_ACCOUNT, *values)
+        event = Event(Action.ACCOUNT_CREATED, account.urn, {"name": account.name})
+        await write_events(tx, precondition, [event], now)
+
+    async def get_account(self, urn: str) -> ServiceAccount:
+        return _account(await self._db.row(GET_ACCOUNT, urn))
+
+    @snapshot
+    async def accounts(self, tx: Transaction, start: int, count: int, query: str = "") -> AccountPage:
+        d = tx.dialect
+        by_name = f"{d.position(d.folded('name'), d.folded('$1::text'))} > 0"
+        by_urn = f"{d.position('urn', '$1::text')} > 0"
+        matching = f"deleted_at IS NULL AND ($1::text = '' OR {by_name} OR {by_urn})"
+        total = await tx.fetchval(f"SELECT count(*) FROM service_accounts WHERE {matching}", query)
+        found = await tx.fetch(
+            f"SELECT {_ACCOUNT_COLUMNS} FROM service_accounts WHERE {matching} ORDER BY name, urn LIMIT $2 OFFSET $3",
+            query,
+            count,
+            start,
+        )
+        return AccountPage(total, tuple(_account(row) for row in found))
+
+    @snapshot
+    async def accounts_of(self, tx: Transaction, creator: str, most: int) -> tuple[ServiceAccount, ...]:
+        return tuple(_account(row) for row in await tx.fetch(_CREATED_ACCOUNTS, creator, most))
+
+    @long_transaction
+    async def delete_account(self, tx: Transaction, precondition: WritePrecondition, urn: str) -> int:
+        now = await check_precondition(tx, precondition, exclusive=[actor_lock(urn), TOKENS])
+        account = _account(await tx.fetchrow(GET_ACCOUNT, urn))
+        await tx.execute("UPDATE service_accounts SET deleted_at = $2 WHERE urn = $1", urn, now)
+        await put_status(tx, precondition, urn, ActorStatus.SUSPENDED, now)
+        tokens = await tx.fetch(_ACCOUNT_TOKENS, urn)
+        ids = await dying_with(tx, tokens, now, cascade=False, expired=True, most=sys.maxsize)
+        revoked = await revoke(tx, precondition, list(ids), now, lock_rows=False)
+        event = Event(Action.ACCOUNT_DELETED, urn, {"name": account.name, "tokens": revoked})
+        await write_events(tx, precondition, [event], now)
+        return revoked
+
+
+def _account(row: rows.Row | None) -> ServiceAccount:
+    if row is None:
+        raise no_account()
+    urn, name, description, created_at, created_by, suspended, set_name = row
+    return ServiceAccount(urn, name, description, created_at, created_by, bool(suspended), set_name)

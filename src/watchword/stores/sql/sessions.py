@@ -6,14 +6,17 @@ from watchword.domain.actors import ActorStatus, WritePrecondition, system_preco
 from watchword.domain.errors import Fault, Reason
 from watchword.domain.events import Action, Event
 from watchword.domain.lifetimes import HOUR
-from watchword.domain.sessions import Session, SessionPage, no_session, signed_in_too_often
-from watchword.domain.sign_in import (
+from watchword.domain.sessions import (
     Identity,
     LinkedIdentity,
     LogoutNotice,
     Membership,
     Person,
+    Session,
+    SessionPage,
+    no_session,
     other_identity,
+    signed_in_too_often,
 )
 from watchword.stores import rows
 from watchword.stores.sql.policies import end_sessions, put_profile

@@ -172,7 +172,7 @@ def _bearer(row: rows.Row, now: int) -> Bearer:
 
 
 def open_store(path: Path, clock: Clock, observe: Observe = ignore) -> SqliteStore:
-    """`stores.open.prepare` must have migrated the file."""
+    """`stores.prepare` must have migrated the file."""
     try:
         return SqliteStore(SqliteDatabase(path, clock, observe=observe))
     except apsw.Error as error:

@@ -8,7 +8,7 @@ import apsw
 from watchword import sqlite_file
 from watchword.domain.errors import Fault, Reason
 from watchword.sqlite_file import BUSY_MS, SqliteFormat
-from watchword.stores.migrations import migrations
+from watchword.stores.sql import migrations
 
 # On a large file each write touches other pages. With SQLite's default of 1,000 pages the writer would stop for a
 # checkpoint every few commits.

@@ -1,24 +1,63 @@
-"""Offboarding suspends an actor, revokes its tokens, ends its sessions and removes it from its groups.
+"""Actors: create, look up, list and delete service accounts; offboard an actor."""
 
-Each step is a transaction, and the suspension comes first: from then on every credential of the actor is rejected, even
-if a later step fails. A repeated step changes nothing, so a failed offboarding can be run again. Policies that name the
-actor and service accounts that it created are only listed: others may rely on them.
-"""
-
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from watchword.domain.accounts import ServiceAccount
-from watchword.domain.actors import ActorHoldings, ActorState, ActorStatus, Caller, Grant
+from watchword.domain.actors import AccountPage, ActorHoldings, ActorState, ActorStatus, Caller, Grant, ServiceAccount
 from watchword.domain.bulk_revocation import MOST, Receipt, Selection
 from watchword.domain.bulk_revocation import receipt as receipt_of
-from watchword.domain.errors import invalid
+from watchword.domain.errors import Fault, Reason, invalid
 from watchword.domain.filters import Condition, Field, Filter, Search, Sort, SortField
+from watchword.domain.names import ACCOUNT_PREFIX, name_of
 from watchword.domain.policies import Policy, Privilege
-from watchword.domain.ports import Page, Store
+from watchword.domain.ports import AccountStore, Clock, Page, Store
 from watchword.domain.tokens import TokenStatus
 from watchword.service.authority import Authority
 from watchword.service.policies import Policies
 from watchword.service.tokens import Tokens
+
+
+@dataclass(frozen=True, slots=True)
+class Accounts:
+    """Only callers with Manage Service Accounts can learn that an account exists."""
+
+    _store: AccountStore
+    _authority: Authority
+    _root_actor: str
+    _new_id: Callable[[], str]
+    _clock: Clock
+    _count_revoked: Callable[[int], None]
+
+    def authorize(self, caller: Caller) -> Awaitable[Grant]:
+        return self._authority.authorize(caller, Privilege.MANAGE_SERVICE_ACCOUNTS)
+
+    async def create(
+        self, grant: Grant, short_id: str | None, name: str | None, description: str | None
+    ) -> ServiceAccount:
+        """Without a name it is called as its urn ends."""
+        grant.expect(Privilege.MANAGE_SERVICE_ACCOUNTS)
+        urn = ACCOUNT_PREFIX + (short_id or self._new_id())
+        if urn == self._root_actor:
+            raise invalid("id", "id must not be that of the root actor: its tokens hold every privilege.")
+        account = ServiceAccount(urn, name or name_of(urn), description, self._clock(), grant.caller.actor)
+        await self._authority.write(grant, lambda grant: self._store.add_account(grant.precondition, account))
+        return account
+
+    async def get(self, grant: Grant, urn: str) -> ServiceAccount:
+        grant.expect(Privilege.MANAGE_SERVICE_ACCOUNTS)
+        return await self._store.get_account(urn)
+
+    async def list(self, grant: Grant, start: int, count: int, query: str) -> AccountPage:
+        grant.expect(Privilege.MANAGE_SERVICE_ACCOUNTS)
+        return await self._store.accounts(start, count, query)
+
+    async def delete(self, grant: Grant, urn: str) -> None:
+        grant.expect(Privilege.MANAGE_SERVICE_ACCOUNTS)
+        if urn == self._root_actor:
+            raise Fault(Reason.NOT_EDITABLE, "The root actor cannot be deleted; change WATCHWORD_ROOT_ACTOR instead.")
+        revoked = await self._authority.write(grant, lambda grant: self._store.delete_account(grant.precondition, urn))
+        self._count_revoked(revoked)
+
 
 _ACTIVE = Filter(Field.STATUS, Condition.EQUAL, (TokenStatus.ACTIVE.value,))
 _REVOKED = Filter(Field.STATUS, Condition.EQUAL, (TokenStatus.REVOKED.value,))
@@ -63,6 +102,13 @@ class OffboardingReceipt:
 
 
 class Offboarding:
+    """Suspends an actor, revokes its tokens, ends its sessions and removes it from its groups.
+
+    Each step is a transaction, and the suspension comes first: from then on every credential of the actor is rejected,
+    even if a later step fails. A repeated step changes nothing, so a failed offboarding can be run again. Policies that
+    name the actor and service accounts that it created are only listed: others may rely on them.
+    """
+
     def __init__(self, store: Store, authority: Authority, policies: Policies, tokens: Tokens) -> None:
         self._store = store
         self._authority = authority

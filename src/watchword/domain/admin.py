@@ -1,4 +1,4 @@
-"""Backups: what they contain, and what a restore would undo.
+"""What an operator's commands report: the contents of a backup, what a restore would undo, and what `doctor` finds.
 
 A backup does not contain later revocations, so a restore makes those tokens valid again. The operator chooses whether
 to revoke every token of the backup or to accept this, and sees how many tokens each choice affects.
@@ -103,3 +103,31 @@ def describe_rows(rows: Mapping[str, int]) -> str:
     """The counts in words; empty if there are no rows."""
     found = ((rows.get(table, 0), words) for table, words in _WORDS.items())
     return ", ".join(f"{count:,} {words[count != 1]}" for count, words in found if count)
+
+
+class Level(Enum):
+    OK = "ok"
+    WARN = "warn"
+    BAD = "BAD"
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnostic:
+    """What `doctor` finds, and how to fix it."""
+
+    level: Level
+    about: str
+    what: str
+    fix: str | None = None
+
+
+def ok(about: str, what: str) -> Diagnostic:
+    return Diagnostic(Level.OK, about, what)
+
+
+def warn(about: str, what: str, fix: str) -> Diagnostic:
+    return Diagnostic(Level.WARN, about, what, fix)
+
+
+def bad(about: str, what: str, fix: str) -> Diagnostic:
+    return Diagnostic(Level.BAD, about, what, fix)
