@@ -45,12 +45,15 @@ class Load:
         *,
         clients: int = 8,
         actors: int = 5,
+        pause: float = 0,
         seed: int | None = None,
         history: History | None = None,
     ) -> None:
         self.seed = secrets.randbelow(2**32) if seed is None else seed
         print(f"load with seed {self.seed}")
         self.servers = list(servers)
+        self._pause = pause
+        """Seconds between two calls of a client: without it the load takes every processor that is there."""
         self.history = History() if history is None else history
         self.avoided: set[str] = set()
         """Addresses that all but the last two clients keep away from: one stopped instance must not stop all."""
@@ -113,6 +116,7 @@ class Load:
                     if chance.random() < RENEWED:
                         client.renew(server)
                     self._one(client, chance, server)
+                    self._over.wait(self._pause)
         except Exception as error:  # noqa: BLE001 - told to the test
             self._failures.append(error)
             self._over.set()

@@ -30,6 +30,7 @@ BOUND = 5
 """Seconds of one request: more than a busy machine stops anybody for, as a rule."""
 PAUSED, STOPPED, ENDED, BETWEEN = BOUND + 3.0, 12.0, 3.0, 1.0
 QUEUED = 20
+PAUSE = 0.02
 AWAY = {"store_unavailable", "outcome_unknown", "deadline"}
 """What an instance says of itself while the store is away."""
 AT_ANY_TIME = {"contended"}
@@ -129,7 +130,7 @@ def trio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InstanceTrio]:
 @pytest.fixture
 def run(trio: InstanceTrio) -> Iterator[Run]:
     """Load from here to the end of the test, then the final state and the check."""
-    load = Load(trio.servers)
+    load = Load(trio.servers, pause=PAUSE)
     with Client("first", load.history) as client:
         _, steady = client.create(trio.servers[0], f"urn:li:corpuser:steady-{load.seed:08x}", "steady")
     assert steady is not None
