@@ -12,10 +12,11 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, expect
 
 from tests.console.conftest import Windows
-from tests.support.browser import Theme, Window
+from tests.support.browser import Window
 from tests.support.console import Console
 from tests.support.furniture import VIEWS, furnish
 from tests.support.pages import ROOT
+from tests.support.profiles import Theme
 
 MOST_BYTES = 120_000
 NARROW = 360
@@ -79,7 +80,7 @@ def test_every_route_has_a_view_here(furnished: Console) -> None:
 
 @pytest.mark.parametrize("view", VIEWS)
 def test_page_passes_axe_fits_the_window_and_is_light(furnished: Console, window: Windows, view: str) -> None:
-    opened = window(furnished.root, on=furnished)
+    opened = window(furnished.root, on=furnished, fresh=True)
     page = opened.open()
     transferred: dict[str, int] = {}
     wire = opened.context.new_cdp_session(page)

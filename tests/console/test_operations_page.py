@@ -109,7 +109,7 @@ def test_polling_stops_when_the_operation_ends_or_the_page_is_left(
 ) -> None:
     opened = window(indexed.root, on=indexed)
     page = opened.open()
-    page.clock.install()  # the clock runs by itself and can be advanced
+    opened.install_clock(page)  # the clock runs by itself and can be advanced
     opened.go(page, "/console/operations")
     show_plan(page, aspect)
     start_truncation(page, OLD)

@@ -7,8 +7,8 @@ from playwright.sync_api import expect
 
 from tests.console.conftest import Windows
 from tests.console.test_every_page import NARROW, violations
-from tests.support.browser import Theme
 from tests.support.console import Console
+from tests.support.profiles import Theme
 from tests.support.server import GENERATE
 
 

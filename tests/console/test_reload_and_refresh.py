@@ -23,7 +23,7 @@ def ask_for_another_version(route: Route) -> None:
 
 
 def test_warm_reload_loads_only_the_page_and_its_data(console: Console, window: Windows) -> None:
-    page = window(console.person("owner", GENERATE)).open("/console/tokens")
+    page = window(console.person("owner", GENERATE), fresh=True).open("/console/tokens")
     assert [one for one in page.evaluate(NOT_FROM_CACHE) if one.endswith("/main.js")]
     page.reload()
     settled(page)
@@ -74,7 +74,7 @@ def test_page_shown_again_after_a_minute_loads_its_list_again(console: Console, 
     first = console.person("seen", GENERATE)
     opened = window(console.root)
     page = opened.open()
-    page.clock.install()
+    opened.install_clock(page)
     opened.go(page, f"/console/sessions?actor={first.urn}")
     expect(page.locator("#main")).to_contain_text("No sessions")
     window(first)
