@@ -83,11 +83,12 @@ def test_every_route_has_a_view_here(furnished: Console) -> None:
 
 @pytest.mark.parametrize("view", VIEWS)
 def test_page_passes_axe_fits_the_window_and_is_light(furnished: Console, window: Windows, view: str) -> None:
-    opened = window(furnished.root, on=furnished, fresh=True)
+    opened = window(furnished.root, on=furnished)
     page = opened.open()
     transferred: dict[str, int] = {}
     wire = opened.context.new_cdp_session(page)
     wire.send("Network.enable")
+    wire.send("Network.setCacheDisabled", {"cacheDisabled": True})
     wire.on("Network.loadingFinished", lambda told: transferred.update({told["requestId"]: told["encodedDataLength"]}))
     opened.go(page, VIEWS[view](furnished))
     page.wait_for_load_state("networkidle")
