@@ -11,25 +11,35 @@ from playwright.sync_api import Browser
 
 from tests.support.browser import Window, chromium
 from tests.support.console import Console, Person
+from tests.support.profiles import ONE_RENDERER, ProfilePool
+from tests.support.server import Server
 
 
 class Windows(Protocol):
-    def __call__(self, person: Person | None = None, *, on: Console | None = None, **how: Any) -> Window:
-        """`how`: theme, width and other options of a browser context."""
+    def __call__(
+        self, person: Person | None = None, *, on: Console | Server | None = None, fresh: bool = False, **how: Any
+    ) -> Window:
+        """`fresh`: a new profile, with empty caches. `how`: theme, width and other options of a browser context."""
 
 
-_browsers: list[Browser] = []
+_browsers: list[tuple[Browser, ProfilePool]] = []
 _closing = ExitStack()
 
 
 @pytest.fixture
 def browser() -> Browser:
     """Starting one takes a second of processor time, so tests that follow each other share it."""
-    if _browsers and not _browsers[0].is_connected():
+    if _browsers and not _browsers[0][0].is_connected():
         _close_browser()
     if not _browsers:
-        _browsers.append(_closing.enter_context(chromium()))
-    return _browsers[0]
+        started = _closing.enter_context(chromium(ONE_RENDERER))
+        _browsers.append((started, ProfilePool(started)))
+    return _browsers[0][0]
+
+
+@pytest.fixture
+def profiles(browser: Browser) -> ProfilePool:
+    return _browsers[0][1]
 
 
 @pytest.hookimpl(wrapper=True)
@@ -55,11 +65,13 @@ def console(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Console]:
 
 
 @pytest.fixture
-def window(browser: Browser, console: Console) -> Iterator[Windows]:
+def window(browser: Browser, profiles: ProfilePool, console: Console) -> Iterator[Windows]:
     made: list[Window] = []
 
-    def open_window(person: Person | None = None, *, on: Console | None = None, **how: Any) -> Window:
-        opened = Window(browser, on or console, **how)
+    def open_window(
+        person: Person | None = None, *, on: Console | Server | None = None, fresh: bool = False, **how: Any
+    ) -> Window:
+        opened = Window(browser, on or console, pool=None if fresh else profiles, **how)
         made.append(opened)
         if person is not None:
             opened.sign_in(person.token)

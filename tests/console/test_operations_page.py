@@ -23,6 +23,12 @@ MANY = 50
 """A truncation of MANY times the rows takes minutes, longer than any test."""
 
 
+# The page asks the server, not the engine: most of its behaviours are tried on one engine, and on both in the soak.
+EITHER_ENGINE = pytest.mark.parametrize(
+    "indexed", ["embedded", pytest.param("opensearch-2", marks=pytest.mark.soak)], indirect=True, scope="module"
+)
+
+
 @pytest.fixture(scope="module", params=["embedded", "opensearch-2"])
 def indexed(
     request: pytest.FixtureRequest, shared_nodes: SharedNodes, tmp_path_factory: pytest.TempPathFactory
@@ -104,12 +110,13 @@ def test_truncation_is_planned_started_and_watched_to_its_end(indexed: Console, 
     assert count_rows(indexed, aspect) == YOUNG
 
 
+@EITHER_ENGINE
 def test_polling_stops_when_the_operation_ends_or_the_page_is_left(
     indexed: Console, window: Windows, aspect: str
 ) -> None:
     opened = window(indexed.root, on=indexed)
     page = opened.open()
-    page.clock.install()  # the clock runs by itself and can be advanced
+    opened.install_clock(page)  # the clock runs by itself and can be advanced
     opened.go(page, "/console/operations")
     show_plan(page, aspect)
     start_truncation(page, OLD)
@@ -155,6 +162,7 @@ def test_running_truncation_is_shown_and_cancelled(indexed: Console, window: Win
     assert left == every if copies else YOUNG * MANY < left <= every
 
 
+@EITHER_ENGINE
 def test_second_truncation_is_rejected_with_a_link_to_the_first(
     indexed: Console, window: Windows, long_series: str
 ) -> None:
@@ -176,6 +184,7 @@ def test_second_truncation_is_rejected_with_a_link_to_the_first(
     until(lambda: indexed.ask(state, told)["operation"]["state"] == "CANCELLED", "it is cancelled")
 
 
+@EITHER_ENGINE
 def test_operations_without_privilege_are_hidden(indexed: Console, window: Windows, aspect: str) -> None:
     reader = indexed.person("reader", SIZES)
     opened = window(reader, on=indexed)
@@ -190,6 +199,7 @@ def test_operations_without_privilege_are_hidden(indexed: Console, window: Windo
     expect(page.get_by_role("region", name="Plan", exact=True)).to_contain_text("16 rows")
 
 
+@EITHER_ENGINE
 def test_unknown_aspect_shows_the_server_error(indexed: Console, window: Windows) -> None:
     page = window(indexed.root, on=indexed).open("/console/operations/plan?index=dataset.neverheard&older=5d")
     expect(page.get_by_role("alert")).to_contain_text("There is no index of entityType dataset and aspect neverheard.")

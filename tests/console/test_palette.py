@@ -7,7 +7,7 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from tests.console.conftest import Windows
-from tests.console.test_every_page import violations
+from tests.console.test_every_page import NARROW, violations
 from tests.console.test_my_tokens import derive
 from tests.support.browser import asks, settled
 from tests.support.console import Console, Person
@@ -104,7 +104,7 @@ def test_unknown_token_is_reported_without_showing_it(console: Console, window: 
     assert other.token[-20:] not in page.evaluate(KEPT)
 
 
-@pytest.mark.parametrize("width", [1280, 360])
+@pytest.mark.parametrize("width", [1280, pytest.param(NARROW, marks=pytest.mark.soak)])
 def test_palette_finds_tokens_people_pages_and_actions(console: Console, window: Windows, width: int) -> None:
     owner = console.person("nightly", GENERATE)
     name = f"Report of {owner.name}"
@@ -119,8 +119,11 @@ def test_palette_finds_tokens_people_pages_and_actions(console: Console, window:
 
     search(name.upper())
     expect(palette(page).get_by_role("option", name=re.compile(name))).to_have_count(1)
-    assert violations(page) == []
-    assert page.evaluate("() => document.documentElement.scrollWidth - innerWidth") <= 0
+    for wide in (1280, NARROW):
+        page.set_viewport_size({"width": wide, "height": 800})
+        assert violations(page) == [], wide
+        assert page.evaluate("() => document.documentElement.scrollWidth - innerWidth") <= 0, wide
+    page.set_viewport_size({"width": width, "height": 800})
     page.keyboard.press("Escape")
     expect(palette(page)).to_have_count(0)
     search(token_id)

@@ -6,9 +6,10 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.console.conftest import Windows
-from tests.console.test_every_page import NARROW, violations
-from tests.support.browser import Theme
+from tests.console.test_every_page import COMBINATIONS, violations
+from tests.support.browser import Window
 from tests.support.console import Console
+from tests.support.profiles import Theme
 from tests.support.server import GENERATE
 
 
@@ -31,14 +32,26 @@ def panel_paths(console: Console) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize(("theme", "width"), [("light", 1280), ("dark", NARROW)])
-def test_panel_passes_axe_and_fits_the_window(console: Console, window: Windows, theme: Theme, width: int) -> None:
-    page = (opened := window(console.root, theme=theme, width=width)).open()
-    for address in panel_paths(console):
+def check_panels(opened: Window, addresses: list[str]) -> None:
+    page = opened.open()
+    for address in addresses:
         opened.go(page, address)
         expect(page.locator(".panel h2")).to_be_focused()
         assert violations(page) == [], address
         assert page.evaluate("() => document.documentElement.scrollWidth - innerWidth") <= 0, address
+
+
+def test_panel_passes_axe_and_fits_the_window(console: Console, window: Windows) -> None:
+    """Each panel in one combination, the next panel in the other; the soak checks all."""
+    addresses = panel_paths(console)
+    for number, (width, theme) in enumerate(COMBINATIONS):
+        check_panels(window(console.root, theme=theme, width=width), addresses[number::2])
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize(("width", "theme"), COMBINATIONS)
+def test_every_panel_passes_axe_in_both_themes(console: Console, window: Windows, width: int, theme: Theme) -> None:
+    check_panels(window(console.root, theme=theme, width=width), panel_paths(console))
 
 
 def test_dry_run_and_its_dialog_pass_axe(console: Console, window: Windows) -> None:

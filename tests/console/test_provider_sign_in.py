@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Page, expect
 
 from tests.support.browser import Window, confirm_logout, fill_login, held_back
 from tests.support.console import Console
 from tests.support.identity_providers import IdentityProvider, ProviderUser
 from tests.support.keycloak import Keycloak, page_users, running_keycloak
 from tests.support.ports import free_port
+from tests.support.profiles import ProfilePool
 from tests.support.server import CREATE_POLICY, GENERATE, Server
 from tests.support.signing_in import signing_in_at, urn
 
@@ -66,15 +67,15 @@ def with_keycloak(keycloak: Keycloak, folder: Path) -> Iterator[Company]:
 
 
 @pytest.fixture
-def window(browser: Browser, company: Company) -> Iterator[Window]:
-    opened = new_window(browser, company)
+def window(profiles: ProfilePool, company: Company) -> Iterator[Window]:
+    opened = new_window(profiles, company)
     yield opened
     opened.close()
 
 
-def new_window(browser: Browser, company: Company) -> Window:
+def new_window(profiles: ProfilePool, company: Company) -> Window:
     """The provider's pages are its own."""
-    opened = Window(browser, company.console)
+    opened = Window(profiles.browser, company.console, pool=profiles)
     opened.watch.allow(re.escape(company.issuer))
     return opened
 
@@ -168,9 +169,9 @@ def test_suspended_person_is_out_and_sees_why_when_signing_in_again(window: Wind
         company.console.ask(status, {"urn": urn(company.user), "status": "ACTIVE"})
 
 
-def test_person_ends_the_session_of_another_browser(window: Window, company: Company, browser: Browser) -> None:
+def test_person_ends_the_session_of_another_browser(window: Window, company: Company, profiles: ProfilePool) -> None:
     page = sign_in(window, company)
-    other = new_window(browser, company)
+    other = new_window(profiles, company)
     other.watch.allow("status of 401")
     there = sign_in(other, company)
     page.goto("/console/sessions")

@@ -14,6 +14,8 @@ SHOW = """(hidden) => {
   Object.defineProperty(document, "hidden", { value: hidden, configurable: true });
   document.dispatchEvent(new Event("visibilitychange"));
 }"""
+STOP = """() => document.activeElement.matches(".skip-pages") ? "skip"
+  : document.activeElement.matches("#next-page, .pager a[rel=next]") ? "next" : "other" """
 NOT_FROM_CACHE = """() => performance.getEntriesByType("resource")
   .filter((one) => one.transferSize).map((one) => new URL(one.name).pathname)"""
 
@@ -23,7 +25,7 @@ def ask_for_another_version(route: Route) -> None:
 
 
 def test_warm_reload_loads_only_the_page_and_its_data(console: Console, window: Windows) -> None:
-    page = window(console.person("owner", GENERATE)).open("/console/tokens")
+    page = window(console.person("owner", GENERATE), fresh=True).open("/console/tokens")
     assert [one for one in page.evaluate(NOT_FROM_CACHE) if one.endswith("/main.js")]
     page.reload()
     settled(page)
@@ -74,7 +76,7 @@ def test_page_shown_again_after_a_minute_loads_its_list_again(console: Console, 
     first = console.person("seen", GENERATE)
     opened = window(console.root)
     page = opened.open()
-    page.clock.install()
+    opened.install_clock(page)
     opened.go(page, f"/console/sessions?actor={first.urn}")
     expect(page.locator("#main")).to_contain_text("No sessions")
     window(first)
@@ -121,9 +123,11 @@ def stops_to_the_next_page(page: Page) -> int:
     """Press Tab from the start of the page until the link to the next page has the focus."""
     for stops in range(1, 100):
         page.keyboard.press("Tab")
-        if page.evaluate("() => document.activeElement.matches('.skip-pages')"):
+        at = page.evaluate(STOP)
+        if at == "skip":
             page.keyboard.press("Enter")
-        if page.evaluate("() => document.activeElement.matches('#next-page, .pager a[rel=next]')"):
+            at = page.evaluate(STOP)
+        if at == "next":
             return stops
     raise AssertionError("The link to the next page is not reached.")
 
@@ -133,9 +137,9 @@ def test_next_page_is_reached_in_few_tab_stops(console: Console, window: Windows
     for number in range(25):
         console.token(f"urn:li:corpuser:tabbed-{number}")
         console.token(alice.urn)
-    opened = window(alice)
+    page = (opened := window(alice)).open()
     for address in ("/console/tokens", "/console/all-tokens", "/console/activity", "/console/actors"):
-        page = opened.open(address)
+        opened.go(page, address)
         expect(page.locator(".pager a").first).to_be_visible()
         assert stops_to_the_next_page(page) < MOST_STOPS, address
         page.keyboard.press("Enter")

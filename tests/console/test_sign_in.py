@@ -4,7 +4,7 @@ import re
 import shlex
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Page, expect
 
 from tests.console.conftest import Windows
 from tests.support.browser import Window
@@ -125,8 +125,8 @@ def test_newcomer_sees_where_a_first_token_comes_from(console: Console, window: 
 
 class TestLocalMode:
     @pytest.fixture
-    def local(self, browser: Browser, server: Server) -> Window:
-        return Window(browser, server)
+    def local(self, window: Windows, server: Server) -> Window:
+        return window(on=server)
 
     def test_local_mode_sign_in_chooses_an_actor_and_warns_on_every_page(self, local: Window) -> None:
         page = local.open("/")
@@ -138,7 +138,6 @@ class TestLocalMode:
             page.get_by_role("link", name=view, exact=True).click()
             expect(page.get_by_role("heading", name=view, level=1)).to_be_visible()
             expect(page.get_by_text("Local mode:")).to_be_visible()
-        local.close()
 
     def test_actor_cannot_be_chosen_without_local_mode(self, window: Windows) -> None:
         page = window().open("/")

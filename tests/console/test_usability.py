@@ -120,7 +120,7 @@ def test_list_is_reloaded_when_a_token_expires(console: Console, window: Windows
     _, brief = console.token(owner.urn, name="brief", duration="ONE_HOUR")
     opened = window(owner)
     page = opened.open()
-    page.clock.install()
+    opened.install_clock(page)
     opened.go(page, "/console/tokens?q=brief&status=live")
     expect(page.locator("tbody tr")).to_contain_text("live")
     console.server.revoke(brief, token=console.root.token)

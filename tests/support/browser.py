@@ -8,13 +8,12 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 from urllib.parse import urlsplit
 
 from playwright.sync_api import (
     APIResponse,
     Browser,
-    BrowserContext,
     Page,
     Request,
     Response,
@@ -25,6 +24,7 @@ from playwright.sync_api import (
 
 from tests.support.console import CONSOLE_HEADER, Console
 from tests.support.identity_providers import ProviderUser
+from tests.support.profiles import Profile, ProfilePool, ReusableProfile, Theme
 from tests.support.server import Server
 from tests.support.system import need_program
 from tests.support.waiting import SECONDS
@@ -34,12 +34,6 @@ ARGUMENTS = (
     "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage",
 )  # fmt: skip
 expect.set_options(timeout=SECONDS * 1_000)
-
-Theme = Literal["light", "dark"]
-
-# Runs before any script of the page, by the browser's own hand: a policy of the page does not hold it back.
-_TELL_BREACHES = """addEventListener("securitypolicyviolation",
-  (event) => window.__breach(`${event.effectiveDirective} ${event.blockedURI} ${event.sourceFile}`));"""
 
 
 @contextmanager
@@ -93,25 +87,31 @@ class Watch:
 
 
 class Window:
-    """One browser profile on the console: its own cookies, its own watch; pages of it share them."""
+    """A browser profile on the console, with its own cookies and its own watch. Its pages share them.
+
+    The profile comes from `pool`. With options of its own (`how`), or without a pool, it is a new one.
+    """
 
     def __init__(
-        self, browser: Browser, console: Console | Server, theme: Theme = "light", width: int = 1280, **how: Any
+        self,
+        browser: Browser,
+        console: Console | Server,
+        theme: Theme = "light",
+        width: int = 1280,
+        *,
+        pool: ProfilePool | None = None,
+        **how: Any,
     ) -> None:
         self.url = console.url
         self.watch = Watch(console.url)
-        self.context: BrowserContext = browser.new_context(
-            base_url=self.url,
-            color_scheme=theme,
-            viewport={"width": width, "height": 800},
-            reduced_motion="reduce",
-            locale="en-GB",
-            timezone_id="Europe/Berlin",
-            **how,
+        self._pool = pool
+        self._profile: Profile = (
+            Profile(browser, self.url, theme, width, **how)
+            if pool is None or how
+            else pool.lease(self.url, theme, width)
         )
-        self.context.set_default_timeout(SECONDS * 1_000)
-        self.context.expose_binding("__breach", lambda _, told: self.watch.faults.append(f"policy breach: {told}"))
-        self.context.add_init_script(_TELL_BREACHES)
+        self._profile.faults = self.watch.faults
+        self.context = self._profile.context
         self.context.on("page", self.watch.on_page)
 
     def sign_in(self, token: str) -> None:
@@ -133,8 +133,17 @@ class Window:
         settled(page)
         return answer
 
+    def install_clock(self, page: Page) -> None:
+        """Let the test advance the time. The clock stays in the profile, so no other test gets this profile."""
+        self._pool = None
+        page.clock.install()
+
     def close(self) -> None:
-        self.context.close()
+        if self._pool is not None and isinstance(self._profile, ReusableProfile):
+            self._pool.give_back(self._profile)
+            self.context.remove_listener("page", self.watch.on_page)
+        else:
+            self._profile.close()
         assert self.watch.unexpected == []
 
 
