@@ -26,28 +26,13 @@ from watchword.domain.names import (
     check_text,
     name_of,
 )
-from watchword.domain.policies import Privilege
+from watchword.domain.policies import PRIVILEGE_FIELDS
 from watchword.domain.sessions import MAX_SUBJECT, Identity, Membership
 from watchword.http.graphql.context import Info, Json, page_of, query_of, record_json
 from watchword.http.graphql.directory_resolvers import user_json
 from watchword.http.graphql.policy_resolvers import policy_json, users_of
 from watchword.service.actors import OffboardingPlan, OffboardingReceipt, RevokedTokens, SinceSuspension
 
-PRIVILEGE_FIELDS = {
-    "generatePersonalAccessTokens": Privilege.GENERATE_PERSONAL_ACCESS_TOKENS,
-    "manageTokens": Privilege.MANAGE_ACCESS_TOKENS,
-    "manageServiceAccounts": Privilege.MANAGE_SERVICE_ACCOUNTS,
-    "introspectTokens": Privilege.INTROSPECT_TOKENS,
-    "manageIdentities": Privilege.MANAGE_POLICIES,  # DataHub's word for users and groups
-    "managePolicies": Privilege.MANAGE_POLICIES,
-    "getTaskStatus": Privilege.GET_ES_TASK_STATUS_PRIVILEGE,
-    "getIndexSizes": Privilege.GET_TIMESERIES_INDEX_SIZES_PRIVILEGE,
-    "truncateTimeseries": Privilege.TRUNCATE_TIMESERIES_INDEX_PRIVILEGE,
-    "releaseRetentionHolds": Privilege.RELEASE_RETENTION_HOLDS,
-    "manageSystemOperations": Privilege.MANAGE_SYSTEM_OPERATIONS,
-    "viewAuditLog": Privilege.VIEW_AUDIT_LOG,
-    "manageWebhooks": Privilege.MANAGE_WEBHOOKS,
-}
 # DataHub's clients ask for these. Nothing here corresponds to them.
 NO_PRIVILEGES = dict.fromkeys(
     [
