@@ -64,6 +64,10 @@ class Policies:
     def authorize(self, caller: Caller) -> Awaitable[Grant]:
         return self._authority.authorize(caller, MANAGE)
 
+    def authorize_any(self, caller: Caller) -> Awaitable[Grant]:
+        """For questions whose answer depends on the privileges, and needs none."""
+        return self._authority.authorize(caller)
+
     async def authorize_for(self, caller: Caller, actor: str) -> Grant:
         """For questions about an actor: callers may ask about themselves."""
         return await self._authority.authorize(caller, *(() if actor == caller.actor else (MANAGE,)))
@@ -202,12 +206,11 @@ class Policies:
         grant.expect(*SEE_ACTORS)
         return await self._store.known_actors(search, seconds)
 
-    async def find_actor(self, caller: Caller, urn: str) -> ActorState | None:
+    async def find_actor(self, grant: Grant, urn: str) -> ActorState | None:
         """The status of a known actor; None if it is not known, or the caller may not see it. Callers may see
         themselves.
         """
-        grant = await self._authority.authorize(caller)
-        if urn != caller.actor and not _may_see(grant):
+        if urn != grant.caller.actor and not _may_see(grant):
             return None
         state = await self._store.actor_state(urn)
         known = state.changed_at is not None or (await self._store.actor_holdings(urn)).known
@@ -283,13 +286,14 @@ class Policies:
         found = await self._store.shown_actors(actors) if actors else {}
         return {urn: shown.name for urn, shown in found.items() if shown.name is not None}
 
-    async def shown_actors(self, caller: Caller, actors: Collection[str]) -> dict[str, ShownActor]:
+    async def shown_actors(self, grant: Grant, actors: Collection[str]) -> dict[str, ShownActor]:
         """The same with e-mail addresses and status, of the caller itself and for callers who may list actors."""
-        grant = await self._authority.authorize(caller)
         sees_all = _may_see(grant)
         found = await self._store.shown_actors(actors) if actors else {}
         shown = {urn: found.get(urn, NOTHING_STORED) for urn in actors}
-        return {urn: one if sees_all or urn == caller.actor else ShownActor(one.name) for urn, one in shown.items()}
+        return {
+            urn: one if sees_all or urn == grant.caller.actor else ShownActor(one.name) for urn, one in shown.items()
+        }
 
     def check_suspendable(self, urn: str) -> None:
         if urn == self._root_actor:
