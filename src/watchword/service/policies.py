@@ -44,6 +44,8 @@ from watchword.service.webhooks import with_secrets
 
 MANAGE = Privilege.MANAGE_POLICIES
 SEE_ACTORS = (MANAGE, Privilege.MANAGE_ACCESS_TOKENS)
+WEBHOOKS = (Privilege.MANAGE_WEBHOOKS, Privilege.VIEW_AUDIT_LOG)
+TRUNCATE = Privilege.TRUNCATE_TIMESERIES_INDEX_PRIVILEGE
 
 
 class Policies:
@@ -115,29 +117,24 @@ class Policies:
                 "accounts", "accounts must not have the id of the root actor, whose tokens may do everything."
             )
 
-        async def write(grant: Grant) -> PolicyPlan:
-            if accounts:
-                grant.require(Privilege.MANAGE_SERVICE_ACCOUNTS)
-            if declared.webhooks:
-                _require_webhooks(grant)
-            if not dry_run:
-                return await self._store.apply_policies(
-                    grant.precondition,
-                    with_secrets(declared, self._webhook_secret),
-                    prune=prune,
-                    require=grant.require,
-                )
-            policies, entities = await self._store.policies(), await self._store.entities(declared)
-            rules = (await self._store.retention()).rules
-            webhooks = (await self._store.webhooks(0, MAX_WEBHOOKS)).rows
-            plan = plan_declaration(policies.policies, entities, rules, webhooks, declared, prune=prune)
-            if plan.webhook_changes:
-                _require_webhooks(grant)
-            if plan.rule_changes:
-                grant.require(Privilege.TRUNCATE_TIMESERIES_INDEX_PRIVILEGE)
-            return plan
+        needed = (Privilege.MANAGE_SERVICE_ACCOUNTS,) if accounts else ()
+        grant = grant.requiring(MANAGE, also=(*needed, *(WEBHOOKS if declared.webhooks else ())))
+        if dry_run:
+            return await self._preview(grant, declared, prune=prune)
+        declared = with_secrets(declared, self._webhook_secret)
+        return await self._authority.write(
+            grant,
+            lambda grant: self._store.apply_policies(grant.precondition, declared, prune=prune, require=grant.require),
+        )
 
-        return await self._authority.write(grant, write)
+    async def _preview(self, grant: Grant, declared: PolicyDeclaration, *, prune: bool) -> PolicyPlan:
+        policies, entities = await self._store.policies(), await self._store.entities(declared)
+        rules = (await self._store.retention()).rules
+        webhooks = (await self._store.webhooks(0, MAX_WEBHOOKS)).rows
+        plan = plan_declaration(policies.policies, entities, rules, webhooks, declared, prune=prune)
+        needed = WEBHOOKS if plan.webhook_changes else ()
+        grant.requiring(MANAGE, also=(*needed, *((TRUNCATE,) if plan.rule_changes else ())))
+        return plan
 
     async def get(self, grant: Grant, urn: str) -> Policy:
         grant.expect(MANAGE)
@@ -322,8 +319,3 @@ def _may_see(grant: Grant) -> bool:
 def _visible(grant: Grant, group: Group) -> Group:
     """Members of a group see neither how many they are nor which policy set declares it."""
     return group if grant.may(MANAGE) else replace(group, members=None, set_name=None)
-
-
-def _require_webhooks(grant: Grant) -> None:
-    grant.require(Privilege.MANAGE_WEBHOOKS)
-    grant.require(Privilege.VIEW_AUDIT_LOG)
