@@ -125,7 +125,7 @@ async def _mysql(url: DataHubDatabase) -> AsyncIterator[DataHubSource]:
         try:
             yield _MysqlSource(connection)
         finally:
-            connection._force_close()  # noqa: SLF001 - a normal close would read the remaining rows first
+            connection.close()  # the cursor stays open: to close it would read the remaining rows first
     except (pymysql.MySQLError, OSError) as error:
         said = error.args[-1] if error.args else type(error).__name__
         raise _unreadable(url, said) from None

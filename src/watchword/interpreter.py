@@ -4,7 +4,7 @@ import gc
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import NoReturn
 
 
@@ -35,6 +35,13 @@ def without_modules(*names: str) -> Iterator[None]:
     finally:
         for name in absent:
             del sys.modules[name]
+
+
+def without_httpx_command() -> AbstractContextManager[None]:
+    """For the import of httpx. It imports its own command line if it can, which takes as long as the rest of httpx, and
+    has no setting against that.
+    """
+    return without_modules("httpx._main")
 
 
 def exit_now() -> NoReturn:

@@ -62,6 +62,9 @@ MAX_NODES = 100_000  # list entries; each alias counts as its target
 _TEXT, _FLAG, _NOTHING = "tag:yaml.org,2002:str", "tag:yaml.org,2002:bool", "tag:yaml.org,2002:null"
 _NUMBER = "tag:yaml.org,2002:int"
 _TRUE = frozenset({"true", "yes", "on"})
+# PyYAML's errors have no code: their classes tell the stage, their English alone tells the mistake. With other words an
+# error is still reported, without the help of these two; tests/policies/test_policy_file.py fails then.
+_ENDLESS, _ALIAS = "end of stream", "alias"
 # libyaml's loader is many times faster, where it is installed.
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -200,10 +203,10 @@ class _Reader:
             raise PolicyFileError(f"The policy file {self._name} must be UTF-8.") from None
         except yaml.MarkedYAMLError as error:
             # A missing end is found at the end of the file; the error is where it begins.
-            endless = "end of stream" in str(error.problem)
+            endless = _ENDLESS in str(error.problem)
             mark = (error.context_mark if endless else None) or error.problem_mark
             words = ", ".join(word for word in (error.context, error.problem) if word)
-            if "alias" in words:
+            if _ALIAS in words:
                 words += "; put text that begins with * in quotes"
             line = mark.line + 1 if mark else 1
             raise PolicyFileError(f"{self._name}, line {line}: this is not YAML: {words}.") from None

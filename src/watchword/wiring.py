@@ -51,7 +51,7 @@ from watchword.engines.embedded.index_file import describe as describe_index
 from watchword.engines.embedded.index_file import prepare as prepare_index
 from watchword.engines.embedded.process import EngineProcess
 from watchword.event_sinks import check_target, open_sink
-from watchword.interpreter import freeze_loaded, without_modules
+from watchword.interpreter import freeze_loaded, without_httpx_command, without_modules
 from watchword.service import AllServices, CoreServices
 from watchword.service.actors import Accounts, Offboarding
 from watchword.service.audit import AuditLog, EventFeed, EventStream, RejectionLog
@@ -285,7 +285,7 @@ def open_index(settings: Settings) -> Engine:
 def open_provider(settings: Settings, clock: Clock) -> IdentityProvider | None:
     if settings.oidc_issuer is None or not settings.console:
         return None
-    with without_modules("rich"):  # httpx would load it for a command of its own
+    with without_httpx_command():
         from watchword.openid import Client, OpenIdProvider
 
     client_id, redirect = settings.oidc_client_id, settings.issuer + "/sign-in/callback"
@@ -295,7 +295,7 @@ def open_provider(settings: Settings, clock: Clock) -> IdentityProvider | None:
 
 def open_message_client(settings: Settings, clock: Clock) -> MessageClient:
     """When the first message is sent: it takes long to load."""
-    with without_modules("rich"):
+    with without_httpx_command():
         from watchword.webhook_client import WebhookClient
 
     return WebhookClient(settings.webhook_allowed_networks, clock, allow_http=settings.webhook_allow_http)

@@ -3,10 +3,11 @@
 import pytest
 
 from watchword.domain.actors import ActorSnapshot, Caller, Grant
+from watchword.domain.errors import Fault
 from watchword.domain.policies import Privilege
 
 CALLER = Caller("urn:li:corpuser:ann", ActorSnapshot(False, (), 1), None, "127.0.0.1", "r")
-MANAGE, VIEW = Privilege.MANAGE_POLICIES, Privilege.VIEW_AUDIT_LOG
+MANAGE, VIEW, TOKENS = Privilege.MANAGE_POLICIES, Privilege.VIEW_AUDIT_LOG, Privilege.MANAGE_ACCESS_TOKENS
 
 
 def test_grant_is_accepted_for_the_privileges_it_was_authorized_for() -> None:
@@ -20,3 +21,22 @@ def test_grant_for_other_privileges_is_rejected(
 ) -> None:
     with pytest.raises(AssertionError, match="authorized for"):
         Grant(CALLER, frozenset(Privilege), required).expect(MANAGE)
+
+
+def test_grant_for_less_than_the_whole_requirement_is_rejected() -> None:
+    Grant(CALLER, frozenset({MANAGE, VIEW}), (MANAGE,), (VIEW,)).expect(MANAGE, also=(VIEW,))
+    Grant(CALLER, frozenset({MANAGE, VIEW}), (MANAGE,), (VIEW,)).expect(MANAGE)
+    with pytest.raises(AssertionError, match="authorized for"):
+        Grant(CALLER, frozenset(Privilege), (MANAGE,)).expect(MANAGE, also=(VIEW,))
+
+
+@pytest.mark.parametrize(("held", "missing"), [(VIEW, MANAGE), (MANAGE, VIEW)])
+def test_denial_names_the_privilege_that_is_missing(held: Privilege, missing: Privilege) -> None:
+    grant = Grant(CALLER, frozenset({held}))
+    with pytest.raises(Fault, match=missing.name):
+        grant.requiring(MANAGE, also=(VIEW,))
+
+
+def test_requirements_for_another_action_are_added() -> None:
+    grant = Grant(CALLER, frozenset(Privilege), (MANAGE,), (VIEW,)).requiring(TOKENS, also=(MANAGE,))
+    assert (grant.required, grant.also) == ((TOKENS,), (VIEW, MANAGE))

@@ -96,6 +96,17 @@ def test_imports_point_one_way() -> None:
     assert offenders == []
 
 
+def test_only_the_app_imports_graphql() -> None:
+    """The other endpoints of `http` do not depend on GraphQL."""
+    importers = {
+        str(path.relative_to(SOURCE))
+        for path in (SOURCE / "http").glob("*.py")
+        for name in imports(path)
+        if f"{name}.".startswith(("watchword.http.graphql.", "graphql."))
+    }
+    assert importers == {"http/app.py"}
+
+
 def may_import(part: str, name: str) -> bool:
     if part == "__init__":
         return True

@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -359,3 +360,18 @@ def test_written_policy_file_reads_back_equal(
     assert [(p.users, p.groups, p.all_users, p.scopes) for p in found] == [
         (p.users, p.groups, p.all_users, p.scopes) for p in sorted(made, key=lambda p: p.urn)
     ]
+
+
+@pytest.mark.parametrize("loader", [yaml.SafeLoader, getattr(yaml, "CSafeLoader", yaml.SafeLoader)])
+def test_words_of_pyyaml_are_those_that_errors_look_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, loader: object
+) -> None:
+    """It says nothing else about an alias, and about a text without an end, whose line is where it begins."""
+    monkeypatch.setattr("watchword.policyfile._LOADER", loader)
+    for text in ("retention:\n  - series: *\n", "retention:\n  - series: *a\n"):
+        said = rejection(tmp_path, text)
+        assert said.startswith("line 2: this is not YAML: ")
+        assert said.endswith("; put text that begins with * in quotes.")
+    said = rejection(tmp_path, 'policies: []\nset: "a\n\n\n')
+    assert said.startswith("line 2: this is not YAML: ")
+    assert said.endswith("end of stream.")

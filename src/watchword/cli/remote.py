@@ -44,7 +44,7 @@ from watchword.client.records import read_claims
 from watchword.domain.actors import USER_PREFIX
 from watchword.domain.errors import OperatorError
 from watchword.domain.secret import Secret
-from watchword.interpreter import without_modules
+from watchword.interpreter import without_httpx_command
 from watchword.settings import reject_unknown
 
 if TYPE_CHECKING:
@@ -216,7 +216,7 @@ def _warn_of_expiry(profile: Profile, token: Secret[str]) -> None:
 @contextmanager
 def plain_refusals(server: ChosenServer, *, by_name: bool = False) -> Iterator[None]:
     """Turn errors of the client into sentences with a next step."""
-    with without_modules("httpx._main"):  # httpx's own command line, which takes as long to import as the rest of httpx
+    with without_httpx_command():
         from watchword.client import Client  # noqa: F401 - loads httpx
 
     try:

@@ -6,7 +6,7 @@ holds everything the decision depends on. If any of it has changed, nothing is w
 Types that every verification creates are named tuples: a third of the cost of a frozen dataclass.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
@@ -263,14 +263,30 @@ class Grant(NamedTuple):
 
     caller: Caller
     privileges: frozenset[Privilege]
-    required: tuple[Privilege, ...] = ()  # One of these was required. A write that authorizes again requires it again.
+    required: tuple[Privilege, ...] = ()  # one of these; a write that authorizes again requires it again
+    also: tuple[Privilege, ...] = ()  # and each of these
     scopes: frozenset[str] = NO_SCOPES
     policies: PolicySet = PolicySet(0, ())
 
-    def expect(self, *any_of: Privilege) -> None:
-        """Guards against a bug: a grant that was authorized for something else."""
-        if self.required != any_of:
-            raise AssertionError(f"authorized for {self.required}, not for {any_of}")
+    def expect(self, *any_of: Privilege, also: Collection[Privilege] = ()) -> None:
+        """Guards against a bug: a grant that was authorized for something else, or for less."""
+        if self.required != any_of or not set(self.also).issuperset(also):
+            raise AssertionError(f"authorized for {self.required} and {self.also}, not for {any_of} and {also}")
+
+    def requiring(self, *any_of: Privilege, also: tuple[Privilege, ...] = ()) -> "Grant":
+        """The same for an action that requires one of `any_of`, and each of `also` beside what this one does."""
+        grant = self._replace(required=any_of, also=self.also + also)
+        grant.check()
+        return grant
+
+    def check(self) -> None:
+        """Raises unless the caller has what is required. The denial names the first of `required`, or the one of `also`
+        that is missing.
+        """
+        if self.required and self.privileges.isdisjoint(self.required):
+            raise denied_with(self.caller.limits, self.required[0])
+        for privilege in self.also:
+            self.require(privilege)
 
     def may(self, privilege: Privilege) -> bool:
         return privilege in self.privileges
@@ -278,11 +294,6 @@ class Grant(NamedTuple):
     def require(self, privilege: Privilege) -> None:
         if privilege not in self.privileges:
             raise denied_with(self.caller.limits, privilege)
-
-    def require_any(self, first: Privilege, *others: Privilege) -> None:
-        """The error names the first."""
-        if first not in self.privileges and not self.privileges.intersection(others):
-            raise denied_with(self.caller.limits, first)
 
     @property
     def precondition(self) -> WritePrecondition:

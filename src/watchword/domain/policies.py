@@ -96,6 +96,22 @@ EVERYTHING = frozenset(Privilege)
 ESCALATING = frozenset({Privilege.MANAGE_ACCESS_TOKENS, Privilege.MANAGE_SERVICE_ACCOUNTS, Privilege.MANAGE_POLICIES})
 """Who holds one of these can get more privileges with it."""
 PRIVILEGE_NAMES = ", ".join(privilege.name for privilege in Privilege)
+PRIVILEGE_FIELDS = {
+    "generatePersonalAccessTokens": Privilege.GENERATE_PERSONAL_ACCESS_TOKENS,
+    "manageTokens": Privilege.MANAGE_ACCESS_TOKENS,
+    "manageServiceAccounts": Privilege.MANAGE_SERVICE_ACCOUNTS,
+    "introspectTokens": Privilege.INTROSPECT_TOKENS,
+    "manageIdentities": Privilege.MANAGE_POLICIES,  # DataHub's word for users and groups
+    "managePolicies": Privilege.MANAGE_POLICIES,
+    "getTaskStatus": Privilege.GET_ES_TASK_STATUS_PRIVILEGE,
+    "getIndexSizes": Privilege.GET_TIMESERIES_INDEX_SIZES_PRIVILEGE,
+    "truncateTimeseries": Privilege.TRUNCATE_TIMESERIES_INDEX_PRIVILEGE,
+    "releaseRetentionHolds": Privilege.RELEASE_RETENTION_HOLDS,
+    "manageSystemOperations": Privilege.MANAGE_SYSTEM_OPERATIONS,
+    "viewAuditLog": Privilege.VIEW_AUDIT_LOG,
+    "manageWebhooks": Privilege.MANAGE_WEBHOOKS,
+}
+"""Under the names that `me` and the session of the console show, which are DataHub's where it has one."""
 
 _INCLUDES = {
     Privilege.MANAGE_ACCESS_TOKENS: frozenset({Privilege.GENERATE_PERSONAL_ACCESS_TOKENS}),

@@ -135,7 +135,7 @@ class RetentionRule:
         for span in _LOOK_BACK:
             begin = max(after, now - span)
             last = None
-            for moment in self._moments(begin):
+            for moment in self.moments(begin):
                 if moment > now:
                     break
                 last = moment
@@ -144,7 +144,7 @@ class RetentionRule:
         return None
 
     def next_due(self, now: int) -> int:
-        return next(self._moments(now))
+        return next(self.moments(now))
 
     def times(self, now: int) -> ScheduleTimes:
         """The period is the longer one of the current and the one before, or the next where there are none yet."""
@@ -154,7 +154,7 @@ class RetentionRule:
         before = self.last_due(last - _LOOK_BACK[-1], last - 1)
         return ScheduleTimes(last, following, max(following - last, 0 if before is None else last - before))
 
-    def _moments(self, after: int) -> Iterator[int]:
+    def moments(self, after: int) -> Iterator[int]:
         """Debian cron's rules at the change to and from summer time: what falls into a skipped hour happens right after
         it, what falls into a repeated hour happens once.
         """
@@ -400,7 +400,7 @@ def parse_rule(asked: Mapping[str, Any], where: str = "") -> RetentionRule:
         hold=None if hold is None else check_hold_reason(hold, where + "hold"),
     )
     # Two of any three in a row are in one hour where the schedule has several minutes. UTC has no summer time.
-    moments = list(islice(replace(rule, time_zone="UTC")._moments(0), 3))  # noqa: SLF001
+    moments = list(islice(replace(rule, time_zone="UTC").moments(0), 3))
     if not moments:  # such as the 30th of February
         raise invalid(where + "schedule", f"{where}schedule has no moment in the years to come.")
     if any(later - earlier < HOUR for earlier, later in pairwise(moments)):

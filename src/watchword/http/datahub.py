@@ -95,7 +95,7 @@ class DataHubEndpoints:
             check_actor(urn, "urn")
         except Fault:
             return None
-        state = await self._policies.find_actor(caller, urn)
+        state = await self._policies.find_actor(await self._policies.authorize_any(caller), urn)
         return None if state is None else {"corpUserKey": {"username": name_of(urn)}, "corpUserStatus": _status(state)}
 
     async def _policy(self, request: Request, caller: Caller, urn: str) -> Json:

@@ -30,6 +30,7 @@ from watchword import __version__
 from watchword.domain.actors import Caller
 from watchword.domain.errors import UNAUTHENTICATED, UNAUTHORIZED, Fault, OperatorError, Reason, invalid
 from watchword.domain.networks import origin_of, within
+from watchword.domain.policies import PRIVILEGE_FIELDS
 from watchword.domain.ports import Clock, IdentityProvider, Seal
 from watchword.domain.secret import Secret
 from watchword.domain.sessions import ClaimRules, Session
@@ -38,7 +39,6 @@ from watchword.http.authentication import ACCEPTED, CONSOLE_HEADER, Authenticato
 from watchword.http.console import HEADERS as PAGE_HEADERS
 from watchword.http.console import assets
 from watchword.http.errors import JSON, NO_STORE, fault_headers, redact
-from watchword.http.graphql.actor_resolvers import PRIVILEGE_FIELDS
 from watchword.http.requests import Header, Request, Response, read_form, read_json
 from watchword.service.audit import RejectionLog
 from watchword.service.policies import Policies

@@ -14,7 +14,7 @@ from watchword.domain.ports import AccountStore, Clock, Page, Store
 from watchword.domain.tokens import TokenStatus
 from watchword.service.authority import Authority
 from watchword.service.policies import Policies
-from watchword.service.tokens import Tokens
+from watchword.service.tokens import ACCOUNTS, MANAGE_ALL, MINIMUM, Tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,15 +115,12 @@ class Offboarding:
         self._policies = policies
         self._tokens = tokens
 
-    async def authorize(self, caller: Caller) -> Grant:
-        """For status and groups, tokens, and the list of service accounts."""
-        grant = await self._authority.authorize(caller, Privilege.MANAGE_POLICIES)
-        grant.require(Privilege.MANAGE_ACCESS_TOKENS)
-        grant.require(Privilege.MANAGE_SERVICE_ACCOUNTS)
-        return grant
+    def authorize(self, caller: Caller) -> Awaitable[Grant]:
+        """For status and groups; tokens; and the list of service accounts."""
+        return self._authority.authorize(caller, Privilege.MANAGE_POLICIES, also=(MANAGE_ALL, ACCOUNTS))
 
     async def plan(self, grant: Grant, urn: str, seconds: float) -> OffboardingPlan:
-        grant.expect(Privilege.MANAGE_POLICIES)
+        grant.expect(Privilege.MANAGE_POLICIES, also=(MANAGE_ALL, ACCOUNTS))
         self._policies.check_suspendable(urn)
         if urn == grant.caller.actor:
             raise invalid("urn", "urn must not be the caller's own: later steps would be denied.")
@@ -131,8 +128,8 @@ class Offboarding:
         return OffboardingPlan(
             state=state,
             holdings=await self._store.actor_holdings(urn),
-            tokens=await self._list(grant.caller, _of_actor(urn), seconds),
-            minted=await self._list(grant.caller, _created_for_others(urn), seconds),
+            tokens=await self._list(grant, _of_actor(urn), seconds),
+            minted=await self._list(grant, _created_for_others(urn), seconds),
             accounts=await self._store.accounts_of(urn, MAX_SHOWN),
             groups=(await self._store.actor_snapshot(urn)).groups,
             policies=tuple(policy for policy in (await self._store.policies()).policies if urn in policy.users),
@@ -143,21 +140,23 @@ class Offboarding:
         self, grant: Grant, plan: OffboardingPlan, *, revoke_minted: bool, seconds: float
     ) -> OffboardingReceipt:
         """Carries out a plan, including what was added since it was made. Each step is authorized again."""
-        grant.expect(Privilege.MANAGE_POLICIES)
+        grant.expect(Privilege.MANAGE_POLICIES, also=(MANAGE_ALL, ACCOUNTS))
         urn = plan.state.urn
         # Before the suspension, which ends sessions too, so that the receipt counts them.
         sessions = await self._authority.write(
             grant, lambda grant: self._store.end_sessions_of(grant.precondition, urn)
         )
         await self._policies.set_actor_status(grant, urn, ActorStatus.SUSPENDED)
-        tokens = await self._revoke(grant.caller, _of_actor(urn), seconds)
-        minted = await self._revoke(grant.caller, _created_for_others(urn), seconds) if revoke_minted else None
+        tokens = await self._revoke(grant, _of_actor(urn), seconds)
+        minted = await self._revoke(grant, _created_for_others(urn), seconds) if revoke_minted else None
         groups = await self._authority.write(grant, lambda grant: self._store.leave_groups(grant.precondition, urn))
         return OffboardingReceipt(tokens.receipt.revoked_at, tokens, minted, sessions, groups)
 
-    async def _list(self, caller: Caller, filters: tuple[Filter, ...], seconds: float) -> Page:
+    async def _list(self, grant: Grant, filters: tuple[Filter, ...], seconds: float) -> Page:
         search = Search(filters=(*filters, _ACTIVE), count=MAX_SHOWN, sort=_LAST_USED_FIRST)
-        return await self._tokens.list(await self._tokens.authorize(caller), search, seconds)
+        return await self._tokens.list(
+            grant.requiring(MINIMUM, ACCOUNTS, also=(Privilege.MANAGE_POLICIES,)), search, seconds
+        )
 
     async def _since_suspension(self, state: ActorState, seconds: float) -> SinceSuspension | None:
         if not state.is_suspended or state.changed_at is None:
@@ -177,8 +176,8 @@ class Offboarding:
         last = max((record.revoked_at or at for record in found.rows), default=at)
         return RevokedTokens(receipt_of(ids, last), tuple(ids[:MAX_IDS]))
 
-    async def _revoke(self, caller: Caller, filters: tuple[Filter, ...], seconds: float) -> RevokedTokens:
-        grant = await self._tokens.authorize(caller)
+    async def _revoke(self, grant: Grant, filters: tuple[Filter, ...], seconds: float) -> RevokedTokens:
+        grant = grant.requiring(MINIMUM, ACCOUNTS, also=(Privilege.MANAGE_POLICIES,))
         receipt = await self._tokens.revoke_selected(grant, Selection(filters=filters), seconds)
         then = Filter(Field.REVOKED_AT, Condition.EQUAL, (receipt.revoked_at,))
         found = await self._store.search(Search(filters=(*filters, _REVOKED, then), count=MAX_IDS), seconds)

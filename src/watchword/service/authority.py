@@ -84,17 +84,16 @@ class Authority:
             raise not_accepted(Subject(actor, None, Reason.ACTOR_SUSPENDED.word))
         return snapshot
 
-    async def authorize(self, caller: Caller, *any_of: Privilege) -> Grant:
-        """The privileges of a caller that has one of `any_of`; the denial names the first. Call this before parsing
-        input, so that a denied caller learns nothing from it.
+    async def authorize(self, caller: Caller, *any_of: Privilege, also: tuple[Privilege, ...] = ()) -> Grant:
+        """The privileges of a caller that has one of `any_of`, and each of `also`; see `Grant.check`. Call this before
+        parsing input, so that a denied caller learns nothing from it.
         """
         for _ in range(ATTEMPTS):
             policies = await self._policies_at(caller.snapshot.policy_version)
             if policies.version == caller.snapshot.policy_version:
                 rights = self._rights_of(caller.actor, caller.snapshot.groups, caller.limits)
-                grant = Grant(caller, rights.privileges, any_of, rights.scopes, policies)
-                if any_of:
-                    grant.require_any(*any_of)
+                grant = Grant(caller, rights.privileges, any_of, also, rights.scopes, policies)
+                grant.check()
                 return grant
             caller = await self._renewed(caller)
         raise contended()
@@ -105,7 +104,7 @@ class Authority:
             try:
                 return await action(grant)
             except Stale:
-                grant = await self.authorize(await self._renewed(grant.caller), *grant.required)
+                grant = await self.authorize(await self._renewed(grant.caller), *grant.required, also=grant.also)
         raise contended()
 
     def rights_now(self, bearer: Bearer) -> EffectiveRights | None:

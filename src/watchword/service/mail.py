@@ -3,7 +3,7 @@
 import asyncio
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -149,16 +149,21 @@ class MailPreferences:
         self.sent = sent
         """The kinds that this service sends."""
 
-    async def authorize(self, caller: Caller) -> Grant:
-        """To change them. A token that is limited or derived must not silence the warnings about itself."""
+    def authorize(self, caller: Caller) -> Awaitable[Grant]:
+        """To see them."""
+        return self._authority.authorize(caller)
+
+    async def authorize_change(self, caller: Caller) -> Grant:
+        """A token that is limited or derived must not silence the warnings about itself."""
         grant = await self._authority.authorize(caller)
         if caller.is_bounded:
             raise Fault(Reason.LIMITED_TOKEN, "A limited or derived token must not change mail preferences.")
         return grant
 
-    async def off(self, caller: Caller) -> frozenset[MailKind]:
-        await self._authority.authorize(caller)
-        return await self._store.mail_kinds_off(caller.actor)
+    async def off(self, grant: Grant) -> frozenset[MailKind]:
+        grant.expect()
+        return await self._store.mail_kinds_off(grant.caller.actor)
 
     async def set_off(self, grant: Grant, off: frozenset[MailKind]) -> None:
+        grant.expect()
         await self._authority.write(grant, lambda grant: self._store.set_mail_kinds_off(grant.precondition, off))

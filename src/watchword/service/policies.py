@@ -44,6 +44,8 @@ from watchword.service.webhooks import with_secrets
 
 MANAGE = Privilege.MANAGE_POLICIES
 SEE_ACTORS = (MANAGE, Privilege.MANAGE_ACCESS_TOKENS)
+WEBHOOKS = (Privilege.MANAGE_WEBHOOKS, Privilege.VIEW_AUDIT_LOG)
+TRUNCATE = Privilege.TRUNCATE_TIMESERIES_INDEX_PRIVILEGE
 
 
 class Policies:
@@ -63,6 +65,10 @@ class Policies:
 
     def authorize(self, caller: Caller) -> Awaitable[Grant]:
         return self._authority.authorize(caller, MANAGE)
+
+    def authorize_any(self, caller: Caller) -> Awaitable[Grant]:
+        """For questions whose answer depends on the privileges, and needs none."""
+        return self._authority.authorize(caller)
 
     async def authorize_for(self, caller: Caller, actor: str) -> Grant:
         """For questions about an actor: callers may ask about themselves."""
@@ -111,29 +117,24 @@ class Policies:
                 "accounts", "accounts must not have the id of the root actor, whose tokens may do everything."
             )
 
-        async def write(grant: Grant) -> PolicyPlan:
-            if accounts:
-                grant.require(Privilege.MANAGE_SERVICE_ACCOUNTS)
-            if declared.webhooks:
-                _require_webhooks(grant)
-            if not dry_run:
-                return await self._store.apply_policies(
-                    grant.precondition,
-                    with_secrets(declared, self._webhook_secret),
-                    prune=prune,
-                    require=grant.require,
-                )
-            policies, entities = await self._store.policies(), await self._store.entities(declared)
-            rules = (await self._store.retention()).rules
-            webhooks = (await self._store.webhooks(0, MAX_WEBHOOKS)).rows
-            plan = plan_declaration(policies.policies, entities, rules, webhooks, declared, prune=prune)
-            if plan.webhook_changes:
-                _require_webhooks(grant)
-            if plan.rule_changes:
-                grant.require(Privilege.TRUNCATE_TIMESERIES_INDEX_PRIVILEGE)
-            return plan
+        needed = (Privilege.MANAGE_SERVICE_ACCOUNTS,) if accounts else ()
+        grant = grant.requiring(MANAGE, also=(*needed, *(WEBHOOKS if declared.webhooks else ())))
+        if dry_run:
+            return await self._preview(grant, declared, prune=prune)
+        declared = with_secrets(declared, self._webhook_secret)
+        return await self._authority.write(
+            grant,
+            lambda grant: self._store.apply_policies(grant.precondition, declared, prune=prune, require=grant.require),
+        )
 
-        return await self._authority.write(grant, write)
+    async def _preview(self, grant: Grant, declared: PolicyDeclaration, *, prune: bool) -> PolicyPlan:
+        policies, entities = await self._store.policies(), await self._store.entities(declared)
+        rules = (await self._store.retention()).rules
+        webhooks = (await self._store.webhooks(0, MAX_WEBHOOKS)).rows
+        plan = plan_declaration(policies.policies, entities, rules, webhooks, declared, prune=prune)
+        needed = WEBHOOKS if plan.webhook_changes else ()
+        grant.requiring(MANAGE, also=(*needed, *((TRUNCATE,) if plan.rule_changes else ())))
+        return plan
 
     async def get(self, grant: Grant, urn: str) -> Policy:
         grant.expect(MANAGE)
@@ -202,12 +203,11 @@ class Policies:
         grant.expect(*SEE_ACTORS)
         return await self._store.known_actors(search, seconds)
 
-    async def find_actor(self, caller: Caller, urn: str) -> ActorState | None:
+    async def find_actor(self, grant: Grant, urn: str) -> ActorState | None:
         """The status of a known actor; None if it is not known, or the caller may not see it. Callers may see
         themselves.
         """
-        grant = await self._authority.authorize(caller)
-        if urn != caller.actor and not _may_see(grant):
+        if urn != grant.caller.actor and not _may_see(grant):
             return None
         state = await self._store.actor_state(urn)
         known = state.changed_at is not None or (await self._store.actor_holdings(urn)).known
@@ -283,13 +283,14 @@ class Policies:
         found = await self._store.shown_actors(actors) if actors else {}
         return {urn: shown.name for urn, shown in found.items() if shown.name is not None}
 
-    async def shown_actors(self, caller: Caller, actors: Collection[str]) -> dict[str, ShownActor]:
+    async def shown_actors(self, grant: Grant, actors: Collection[str]) -> dict[str, ShownActor]:
         """The same with e-mail addresses and status, of the caller itself and for callers who may list actors."""
-        grant = await self._authority.authorize(caller)
         sees_all = _may_see(grant)
         found = await self._store.shown_actors(actors) if actors else {}
         shown = {urn: found.get(urn, NOTHING_STORED) for urn in actors}
-        return {urn: one if sees_all or urn == caller.actor else ShownActor(one.name) for urn, one in shown.items()}
+        return {
+            urn: one if sees_all or urn == grant.caller.actor else ShownActor(one.name) for urn, one in shown.items()
+        }
 
     def check_suspendable(self, urn: str) -> None:
         if urn == self._root_actor:
@@ -318,8 +319,3 @@ def _may_see(grant: Grant) -> bool:
 def _visible(grant: Grant, group: Group) -> Group:
     """Members of a group see neither how many they are nor which policy set declares it."""
     return group if grant.may(MANAGE) else replace(group, members=None, set_name=None)
-
-
-def _require_webhooks(grant: Grant) -> None:
-    grant.require(Privilege.MANAGE_WEBHOOKS)
-    grant.require(Privilege.VIEW_AUDIT_LOG)

@@ -520,7 +520,7 @@ class RetentionRuns:
         return await self._store.retention_runs(None if series is None else series_key(series), start, count)
 
     async def sizes(self, grant: Grant, series: str | None, days: int) -> tuple[SizeOfDay, ...]:
-        grant.require_any(SIZES, TRUNCATE)
+        grant.expect(SIZES, TRUNCATE)
         after = self._planner.clock() // DAY - days
         return await self._store.series_sizes(self._planner.home, None if series is None else series_key(series), after)
 

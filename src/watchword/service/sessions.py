@@ -179,23 +179,22 @@ class Sessions:
         """For the sessions of this actor; None: of all. A limited or derived token has no access to those of its own
         actor, which have all rights of the actor.
         """
-        if actor == caller.actor and not caller.is_bounded:
-            return await self._authority.authorize(caller)
-        return await self._authority.authorize(caller, Privilege.MANAGE_POLICIES)
+        return await self._authority.authorize(caller, *_required(caller, actor))
 
     async def list(self, grant: Grant, actor: str | None, start: int, count: int) -> SessionPage:
+        grant.expect(*_required(grant.caller, actor))
         return await self._store.sessions(actor, self._clock() - self._limits.idle, start, count)
 
-    async def end(self, caller: Caller, session_id: str) -> None:
-        """One's own, or with Manage Policies anyone's."""
+    async def end(self, grant: Grant, session_id: str) -> None:
+        """With the grant for one's own sessions; with Manage Policies anyone's."""
+        actor = grant.caller.actor
+        grant.expect(*_required(grant.caller, actor))
 
         async def write(grant: Grant) -> None:
-            if caller.is_bounded:
-                grant.require(Privilege.MANAGE_POLICIES)
-            own = None if grant.may(Privilege.MANAGE_POLICIES) else caller.actor
+            own = None if grant.may(Privilege.MANAGE_POLICIES) else actor
             await self._store.end_session(grant.precondition, session_id, own)
 
-        await self._authority.write(await self._authority.authorize(caller), write)
+        await self._authority.write(grant, write)
 
     async def end_by_notice(self, notice: LogoutNotice, peer: str, request_id: str) -> None:
         """The identity provider says that a person signed out there."""
@@ -223,3 +222,7 @@ class Sessions:
         if session.seen_at <= now - MINUTE:
             with suppress(Fault):  # a store that cannot be written to may still answer
                 await self._store.touch_session(session.id, now)
+
+
+def _required(caller: Caller, actor: str | None) -> tuple[Privilege, ...]:
+    return () if actor == caller.actor and not caller.is_bounded else (Privilege.MANAGE_POLICIES,)

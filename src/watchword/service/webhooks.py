@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from traceback import extract_tb
-from typing import Any, TypeVar
+from typing import Any
 
 from watchword.domain.actors import Caller, Grant
 from watchword.domain.errors import Fault, invalid
@@ -39,16 +39,15 @@ from watchword.domain.webhooks import (
 )
 from watchword.service.authority import Authority
 
-T = TypeVar("T")
-
+MANAGE = Privilege.MANAGE_WEBHOOKS
+AUDIT = (Privilege.VIEW_AUDIT_LOG,)
+"""Required too: a webhook reads the audit log."""
 BATCH = 500
 """Events that one transaction of a replay looks at."""
 
 
 @dataclass(frozen=True, slots=True)
 class Webhooks:
-    """Needs two privileges: a webhook reads the audit log."""
-
     _store: WebhookStore
     _authority: Authority
     _seal: Seal
@@ -58,10 +57,10 @@ class Webhooks:
     _randomness: Callable[[int], bytes]
 
     async def authorize(self, caller: Caller) -> Grant:
-        return _checked(await self._authority.authorize(caller, Privilege.MANAGE_WEBHOOKS))
+        return await self._authority.authorize(caller, MANAGE, also=AUDIT)
 
     async def create(self, grant: Grant, asked: Mapping[str, Any]) -> tuple[Webhook, Secret[str]]:
-        _checked(grant)
+        grant.expect(MANAGE, also=AUDIT)
         id_ = asked.get("id")
         webhook_id = self._new_id() if id_ is None else check_webhook_id(id_)
         name, filter_ = check_webhook_name(asked["name"]), check_filter(*_words(asked))
@@ -69,19 +68,19 @@ class Webhooks:
         secret, sealed = self._new_secret(webhook_id)
         state = WebhookState.DISABLED if asked.get("enabled") is False else WebhookState.ENABLED
         wanted = Webhook(webhook_id, name, asked["url"], filter_, state, sealed, 0, grant.caller.actor)
-        made = await self._write(grant, lambda grant: self._store.add_webhook(grant.precondition, wanted))
+        made = await self._authority.write(grant, lambda grant: self._store.add_webhook(grant.precondition, wanted))
         return made, secret
 
     async def get(self, grant: Grant, webhook_id: str) -> Webhook:
-        _checked(grant)
+        grant.expect(MANAGE, also=AUDIT)
         return await self._store.webhook(check_webhook_id(webhook_id))
 
     async def list(self, grant: Grant, start: int, count: int) -> WebhookPage:
-        _checked(grant)
+        grant.expect(MANAGE, also=AUDIT)
         return await self._store.webhooks(start, count)
 
     async def last_deliveries(self, grant: Grant, webhook_ids: Sequence[str]) -> Mapping[str, int]:
-        _checked(grant)
+        grant.expect(MANAGE, also=AUDIT)
         return await self._store.last_deliveries(webhook_ids)
 
     async def update(self, grant: Grant, webhook_id: str, asked: Mapping[str, Any]) -> Webhook:
@@ -99,7 +98,7 @@ class Webhooks:
             filter_ = check_filter(
                 *_words(kept | {word: asked[word] for word in _FILTER if asked.get(word) is not None})
             )
-        return await self._write(
+        return await self._authority.write(
             grant,
             lambda grant: self._store.change_webhook(
                 grant.precondition, webhook_id, name=name, url=url, filter=filter_, enabled=enabled
@@ -107,18 +106,18 @@ class Webhooks:
         )
 
     async def rotate(self, grant: Grant, webhook_id: str, overlap: str | None) -> tuple[Webhook, Secret[str]]:
-        _checked(grant)
+        grant.expect(MANAGE, also=AUDIT)
         span = check_overlap(overlap)
         secret, sealed = self._new_secret(check_webhook_id(webhook_id))
-        made = await self._write(
+        made = await self._authority.write(
             grant, lambda grant: self._store.rotate_webhook(grant.precondition, webhook_id, sealed, span)
         )
         return made, secret
 
     async def delete(self, grant: Grant, webhook_id: str) -> None:
-        _checked(grant)
+        grant.expect(MANAGE, also=AUDIT)
         check_webhook_id(webhook_id)
-        await self._write(grant, lambda grant: self._store.delete_webhook(grant.precondition, webhook_id))
+        await self._authority.write(grant, lambda grant: self._store.delete_webhook(grant.precondition, webhook_id))
 
     async def test(self, grant: Grant, webhook_id: str) -> Attempt:
         """Send a message at once, and return the receiver's answer."""
@@ -132,7 +131,7 @@ class Webhooks:
     async def deliveries(
         self, grant: Grant, webhook_id: str, state: str | None, cursor: str | None, count: int
     ) -> DeliveryPage:
-        _checked(grant)
+        grant.expect(MANAGE, also=AUDIT)
         before = None if cursor is None else _number(cursor, "cursor")
         wanted = None if state is None else DeliveryState(state)
         return await self._store.deliveries(check_webhook_id(webhook_id), wanted, before, count)
@@ -141,13 +140,13 @@ class Webhooks:
         self, grant: Grant, webhook_id: str, delivery: str | None, since: int | None, seconds: float
     ) -> Replayed:
         """Send one delivery again, or all events since a time, or else what waits. A stopped webhook sends again."""
-        _checked(grant)
+        grant.expect(MANAGE, also=AUDIT)
         check_webhook_id(webhook_id)
         if delivery is not None and since is not None:
             raise invalid("since", "Pass since or deliveryId, not both.")
         if since is None:
             number = None if delivery is None else _number(delivery, "deliveryId")
-            waiting = await self._write(
+            waiting = await self._authority.write(
                 grant, lambda grant: self._store.replay_delivery(grant.precondition, webhook_id, number)
             )
             return Replayed(waiting if number is None else 1, None)
@@ -160,16 +159,13 @@ class Webhooks:
             return self._store.replay_events(grant.precondition, webhook_id, since, position, BATCH)
 
         while True:
-            number, next_ = await self._write(grant, queue)
+            number, next_ = await self._authority.write(grant, queue)
             queued += number
             if next_ is None:
                 return Replayed(queued, None)
             if next_ == position or time.monotonic() - began > seconds:
                 return Replayed(queued, next_.at)
             position = next_
-
-    async def _write(self, grant: Grant, action: Callable[[Grant], Awaitable[T]]) -> T:
-        return await self._authority.write(grant, lambda grant: action(_checked(grant)))
 
     def _new_secret(self, webhook_id: str) -> tuple[Secret[str], bytes]:
         sealed = sealed_secret(self._seal, self._randomness, webhook_id)
@@ -181,12 +177,6 @@ _FILTER = ("actions", "actorUrns", "groupUrns")
 
 def _words(asked: Mapping[str, Any]) -> list[Any]:
     return [asked.get(word) or () for word in _FILTER]
-
-
-def _checked(grant: Grant) -> Grant:
-    grant.expect(Privilege.MANAGE_WEBHOOKS)
-    grant.require(Privilege.VIEW_AUDIT_LOG)
-    return grant
 
 
 def sealed_secret(seal: Seal, randomness: Callable[[int], bytes], webhook_id: str) -> bytes:

@@ -8,6 +8,7 @@ from typing import Any
 from watchword.domain.actors import (
     ActorState,
     ActorStatus,
+    Grant,
     KnownActor,
     ProfileField,
     ServiceAccount,
@@ -26,28 +27,14 @@ from watchword.domain.names import (
     check_text,
     name_of,
 )
-from watchword.domain.policies import Privilege
+from watchword.domain.policies import PRIVILEGE_FIELDS
 from watchword.domain.sessions import MAX_SUBJECT, Identity, Membership
 from watchword.http.graphql.context import Info, Json, page_of, query_of, record_json
 from watchword.http.graphql.directory_resolvers import user_json
 from watchword.http.graphql.policy_resolvers import policy_json, users_of
 from watchword.service.actors import OffboardingPlan, OffboardingReceipt, RevokedTokens, SinceSuspension
+from watchword.service.mail import MailPreferences
 
-PRIVILEGE_FIELDS = {
-    "generatePersonalAccessTokens": Privilege.GENERATE_PERSONAL_ACCESS_TOKENS,
-    "manageTokens": Privilege.MANAGE_ACCESS_TOKENS,
-    "manageServiceAccounts": Privilege.MANAGE_SERVICE_ACCOUNTS,
-    "introspectTokens": Privilege.INTROSPECT_TOKENS,
-    "manageIdentities": Privilege.MANAGE_POLICIES,  # DataHub's word for users and groups
-    "managePolicies": Privilege.MANAGE_POLICIES,
-    "getTaskStatus": Privilege.GET_ES_TASK_STATUS_PRIVILEGE,
-    "getIndexSizes": Privilege.GET_TIMESERIES_INDEX_SIZES_PRIVILEGE,
-    "truncateTimeseries": Privilege.TRUNCATE_TIMESERIES_INDEX_PRIVILEGE,
-    "releaseRetentionHolds": Privilege.RELEASE_RETENTION_HOLDS,
-    "manageSystemOperations": Privilege.MANAGE_SYSTEM_OPERATIONS,
-    "viewAuditLog": Privilege.VIEW_AUDIT_LOG,
-    "manageWebhooks": Privilege.MANAGE_WEBHOOKS,
-}
 # DataHub's clients ask for these. Nothing here corresponds to them.
 NO_PRIVILEGES = dict.fromkeys(
     [
@@ -344,7 +331,9 @@ async def list_sessions(_: Any, info: Info, input: Json | None = None) -> Json:
 
 
 async def end_session(_: Any, info: Info, id: str) -> bool:
-    await info.context.services.core.sessions.end(info.context.caller, check_text(id, "id", MAX_ID))
+    sessions, caller = info.context.services.core.sessions, info.context.caller
+    grant = await sessions.authorize(caller, caller.actor)
+    await sessions.end(grant, check_text(id, "id", MAX_ID))
     return True
 
 
@@ -369,15 +358,19 @@ def _identity(issuer: str, subject: str) -> Identity:
 
 async def mail_preferences(_: Any, info: Info) -> list[Json]:
     preferences = info.context.services.core.mail_preferences
-    off = await preferences.off(info.context.caller)
+    return await _preferences_json(preferences, await preferences.authorize(info.context.caller))
+
+
+async def set_mail_preferences(_: Any, info: Info, off: list[str]) -> list[Json]:
+    preferences = info.context.services.core.mail_preferences
+    grant = await preferences.authorize_change(info.context.caller)
+    await preferences.set_off(grant, frozenset(parse_kind(word, "off") for word in off))
+    return await _preferences_json(preferences, grant)
+
+
+async def _preferences_json(preferences: MailPreferences, grant: Grant) -> list[Json]:
+    off = await preferences.off(grant)
     return [
         {"kind": kind.value, "description": kind.meaning, "enabled": kind not in off, "sent": kind in preferences.sent}
         for kind in MailKind
     ]
-
-
-async def set_mail_preferences(_: Any, info: Info, off: list[str]) -> list[Json]:
-    preferences, caller = info.context.services.core.mail_preferences, info.context.caller
-    grant = await preferences.authorize(caller)
-    await preferences.set_off(grant, frozenset(parse_kind(word, "off") for word in off))
-    return await mail_preferences(_, info)

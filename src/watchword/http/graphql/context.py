@@ -250,7 +250,8 @@ class Context:
         if not self.reads_profiles:
             return await self.names(actors)
         urns = list(islice(dict.fromkeys(actors), MAX_NAMES))
-        return await self.services.core.policies.shown_actors(self.caller, urns)
+        policies = self.services.core.policies
+        return await policies.shown_actors(await policies.authorize_any(self.caller), urns)
 
     async def with_names(self, records: tuple[TokenRecord, ...]) -> tuple[TokenRecord, ...]:
         """The tokens with the names of their actors and owners, their uses and their networks, as far as the document

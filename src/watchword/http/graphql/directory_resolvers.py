@@ -19,9 +19,9 @@ Shown = ShownActor | str | None
 
 
 async def corp_user(_: Any, info: Info, urn: str) -> Json:
-    policies, caller = info.context.services.core.policies, info.context.caller
-    await policies.authorize_see(caller, check_actor(urn, "urn"))
-    known = await policies.find_actor(caller, urn) is not None
+    policies = info.context.services.core.policies
+    grant = await policies.authorize_see(info.context.caller, check_actor(urn, "urn"))
+    known = await policies.find_actor(grant, urn) is not None
     shown = await info.context.users([urn])
     return user_json(urn, shown.get(urn)) | {"exists": known}
 

@@ -5,14 +5,19 @@ Limits are checked before validation: at most 100 kB of text, 5,000 lexical toke
 compares each with each. Lines, definitions, variables, directives and literal values are limited too.
 """
 
+import re
 from collections import OrderedDict
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from inspect import isawaitable
 from typing import Any
 
 from graphql import (
     ExecutionResult,
+    GraphQLEnumType,
     GraphQLError,
+    GraphQLInputObjectType,
+    GraphQLObjectType,
     GraphQLSchema,
     TypeInfo,
     TypeInfoVisitor,
@@ -28,7 +33,8 @@ from graphql.validation.rules import overlapping_fields_can_be_merged
 from watchword.domain.counts import KEPT_DAYS
 from watchword.domain.errors import Fault, Reason
 from watchword.domain.networks import MAX_NETWORKS
-from watchword.http.graphql.fastpath import UNMETERED, FastPath, Memo, Meter, all_nodes
+from watchword.http.errors import MAX_SEARCHED, without_tokens
+from watchword.http.graphql.fastpath import UNMETERED, FastPath, Memo, Meter
 
 MAX_BYTES = 100_000
 MAX_TOKENS = 5_000
@@ -184,14 +190,14 @@ class Documents:
                 document = visit(document, _RenameTypes())
             errors = validate(self._schema, document, max_errors=MAX_ERRORS, hide_suggestions=True)
         except GraphQLError as error:
-            if error.message.endswith("Parsing aborted."):
+            if error.message.endswith(_PARSING_ABORTED):
                 raise too_complex(
                     f"The document must have at most {MAX_TOKENS:,} lexical tokens and not be nested deeply."
                 ) from None
             raise InvalidDocument([error]) from None
         except RecursionError:
             raise too_complex("The document is nested too deeply.") from None
-        if any(error.message == "Validation aborted." for error in errors):  # MAX_COMPLEXITY_BUDGET
+        if any(error.message == _VALIDATION_ABORTED for error in errors):  # MAX_COMPLEXITY_BUDGET
             raise too_complex("The document must not repeat a field hundreds of times or nest fragments deeply.")
         if errors:
             raise InvalidDocument(errors, document)
@@ -352,3 +358,61 @@ def check_limits(document: ast.DocumentNode) -> tuple[int, int]:
 def _check(number: int, most: int, limit: str, what: str = "The document") -> None:
     if number > most:
         raise too_complex(f"{what} must not {limit.format(f'{most:,}')}.")
+
+
+def all_nodes(node: ast.Node) -> Iterator[ast.Node]:
+    """The node and all nodes below it."""
+    pending = [node]
+    while pending:
+        node = pending.pop()
+        yield node
+        for key in ast.QUERY_DOCUMENT_KEYS.get(node.kind, ()):
+            below = getattr(node, key)
+            if isinstance(below, ast.Node):
+                pending.append(below)
+            elif below:
+                pending += below
+
+
+# What graphql-core says only in English. Its errors have no code, and no names but in their messages: a document beyond
+# a limit raises the same classes as any invalid document, and an unknown name comes without those that are allowed. So
+# the messages are searched, here alone. One that does not match is passed on as it is; tests/http/test_core_messages.py
+# fails if graphql-core words one differently.
+
+_PARSING_ABORTED = "Parsing aborted."
+"""At the end. The document has too many tokens or nests too deeply."""
+_VALIDATION_ABORTED = "Validation aborted."
+"""All of it. The budget is spent; with more words in front of it, there are too many errors."""
+_ENUM = re.compile(r"(?:in '(\w+)' enum|Enum '(\w+)' cannot represent)")
+_INPUT = re.compile(r"Expected value of type '(\w+)' not to include unknown field")
+_SELECTED = re.compile(r"Cannot query field '\w+' on type '(\w+)'")
+_ARGUMENT = re.compile(r"Unknown argument '\w+' on field '(\w+)\.(\w+)'")
+_FOUND = re.compile(r",? [Ff]ound: .*", re.DOTALL)
+# The start and end of a message state the problem; the middle may repeat the input.
+_START, _END = 250, 150
+
+
+def explain(message: str, schema: GraphQLSchema) -> str:
+    """The library's message without the value in question, and with the allowed names."""
+    if len(message) > 2 * MAX_SEARCHED:
+        message = message[:MAX_SEARCHED] + message[-MAX_SEARCHED:]
+    message = without_tokens(message)
+    if len(message) > _START + _END:
+        message = f"{message[:_START]}…{message[-_END:]}"
+    allowed = _allowed(message, schema)
+    message = _FOUND.sub(".", message)
+    return message if allowed is None else f"{message} Allowed: {', '.join(allowed)}."
+
+
+def _allowed(message: str, schema: GraphQLSchema) -> Iterable[str] | None:
+    if match := _ENUM.search(message):
+        kind = schema.get_type(match[1] or match[2])
+        return kind.values if isinstance(kind, GraphQLEnumType) else None
+    if match := _INPUT.search(message) or _SELECTED.search(message):
+        kind = schema.get_type(match[1])
+        return kind.fields if isinstance(kind, GraphQLInputObjectType | GraphQLObjectType) else None
+    if match := _ARGUMENT.search(message):
+        kind = schema.get_type(match[1])
+        field = kind.fields.get(match[2]) if isinstance(kind, GraphQLObjectType) else None
+        return field.args or ["none"] if field is not None else None
+    return None

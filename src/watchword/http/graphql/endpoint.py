@@ -1,13 +1,8 @@
-"""The GraphQL endpoint: POST, both media types, errors in GraphQL's shape.
-
-graphql-core reports an unknown name only in the text of its messages, so this module parses that text to add the
-allowed names. A message that does not match is passed on as it is.
-"""
+"""The GraphQL endpoint: POST, both media types, errors in GraphQL's shape."""
 
 import asyncio
-import re
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from hashlib import sha256
 from typing import Any, NamedTuple
@@ -15,10 +10,7 @@ from typing import Any, NamedTuple
 import orjson
 from graphql import (
     ExecutionResult,
-    GraphQLEnumType,
     GraphQLError,
-    GraphQLInputObjectType,
-    GraphQLObjectType,
     GraphQLSchema,
     GraphQLSyntaxError,
 )
@@ -30,16 +22,14 @@ from watchword.domain.errors import THROTTLED, UNAVAILABLE, Fault, Reason
 from watchword.domain.idempotency import HEADER, check_key
 from watchword.http.errors import (
     JSON,
-    MAX_SEARCHED,
     NO_STORE,
     fault_headers,
     graphql_error,
     internal_fault,
-    without_tokens,
 )
 from watchword.http.graphql.context import Context, Meter, ProcessorBudget
-from watchword.http.graphql.documents import Documents, InvalidDocument, PreparedDocument
-from watchword.http.graphql.fastpath import Cause, Memo, all_nodes
+from watchword.http.graphql.documents import Documents, InvalidDocument, PreparedDocument, all_nodes, explain
+from watchword.http.graphql.fastpath import Cause, Memo
 from watchword.http.metrics import Metrics
 from watchword.http.requests import Header, Request, Response, check_media_type, compressed, parse_json
 from watchword.service import AllServices
@@ -54,14 +44,6 @@ MAX_KEPT, MAX_KEPT_BODY = 1_024, 1_024
 """Parsed requests that a worker keeps, and the bytes of the largest: at most about 20 MiB, usually 4."""
 TOKEN_START = b"eyJ"
 _GRAPHQL_JSON = ("content-type", GRAPHQL_RESPONSE + "; charset=utf-8")
-
-_ENUM = re.compile(r"(?:in '(\w+)' enum|Enum '(\w+)' cannot represent)")
-_INPUT = re.compile(r"Expected value of type '(\w+)' not to include unknown field")
-_SELECTED = re.compile(r"Cannot query field '\w+' on type '(\w+)'")
-_ARGUMENT = re.compile(r"Unknown argument '\w+' on field '(\w+)\.(\w+)'")
-_FOUND = re.compile(r",? [Ff]ound: .*", re.DOTALL)
-# The start and end of the library's messages state the problem; the middle may repeat the input.
-_START, _END = 250, 150
 
 
 class ParsedRequest(NamedTuple):
@@ -262,7 +244,7 @@ def parse_request(content: Any) -> tuple[str, dict[str, Any], str | None]:
 
 def document_error(error: GraphQLError, schema: GraphQLSchema, document: ast.DocumentNode | None) -> dict[str, Any]:
     """For a document or variable that does not match the schema."""
-    message, name = _explain(error.message, schema), _field_of(error, document)
+    message, name = explain(error.message, schema), _field_of(error, document)
     # DataHub's clients read the word.
     word = "InvalidSyntax" if isinstance(error, GraphQLSyntaxError) else "ValidationError"
     message = message if name is None else f"{name}: {message}"
@@ -273,7 +255,7 @@ def field_error(error: GraphQLError, schema: GraphQLSchema) -> tuple[dict[str, A
     """For a field that failed or was denied, or that has an invalid argument."""
     cause = error.original_error
     if cause is None or isinstance(cause, GraphQLError):
-        fault = Fault(Reason.INVALID_DOCUMENT, _explain(error.message, schema))
+        fault = Fault(Reason.INVALID_DOCUMENT, explain(error.message, schema))
     else:
         fault = cause if isinstance(cause, Fault) else internal_fault(cause)
     return _formatted(error, fault), fault
@@ -286,32 +268,6 @@ def _formatted(error: GraphQLError, fault: Fault) -> dict[str, Any]:
     if error.locations:
         content["locations"] = [{"line": place.line, "column": place.column} for place in error.locations]
     return content
-
-
-def _explain(message: str, schema: GraphQLSchema) -> str:
-    """The library's message without the value in question, and with the allowed names."""
-    if len(message) > 2 * MAX_SEARCHED:
-        message = message[:MAX_SEARCHED] + message[-MAX_SEARCHED:]
-    message = without_tokens(message)
-    if len(message) > _START + _END:
-        message = f"{message[:_START]}…{message[-_END:]}"
-    allowed = _allowed(message, schema)
-    message = _FOUND.sub(".", message)
-    return message if allowed is None else f"{message} Allowed: {', '.join(allowed)}."
-
-
-def _allowed(message: str, schema: GraphQLSchema) -> Iterable[str] | None:
-    if match := _ENUM.search(message):
-        kind = schema.get_type(match[1] or match[2])
-        return kind.values if isinstance(kind, GraphQLEnumType) else None
-    if match := _INPUT.search(message) or _SELECTED.search(message):
-        kind = schema.get_type(match[1])
-        return kind.fields if isinstance(kind, GraphQLInputObjectType | GraphQLObjectType) else None
-    if match := _ARGUMENT.search(message):
-        kind = schema.get_type(match[1])
-        field = kind.fields.get(match[2]) if isinstance(kind, GraphQLObjectType) else None
-        return field.args or ["none"] if field is not None else None
-    return None
 
 
 def _field_of(error: GraphQLError, document: ast.DocumentNode | None) -> str | None:

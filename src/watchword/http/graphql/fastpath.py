@@ -1,10 +1,10 @@
 """The fast path: executes most GraphQL operations several times faster than graphql-core, with the same results.
 
-`FastPath.execute` is the only entrance. It compiles each operation once into a plan: how variables and arguments are
-coerced, which root resolvers run, how their results are completed. A plan handles only the good case. For anything
-else (a variable in `@include` or `@skip`, invalid input, a result that does not fit the schema) `execute` returns a
-`Fallback`, and the endpoint lets graphql-core execute the operation. Resolvers that already ran do not run again,
-except one that returned rows as JSON: graphql-core needs records.
+Requests enter at `FastPath.execute` alone; its first half, `prepare`, is public for tests. It compiles each operation
+once into a plan: how variables and arguments are coerced, which root resolvers run, how their results are completed. A
+plan handles only the good case. For anything else (a variable in `@include` or `@skip`, invalid input, a result that
+does not fit the schema) `execute` returns a `Fallback`, and the endpoint lets graphql-core execute the operation.
+Resolvers that already ran do not run again, except one that returned rows as JSON: graphql-core needs records.
 
 Inputs: functions that coerce the variables and arguments of one operation as graphql-core does. They raise on invalid
 input. No resolver ran yet, so graphql-core can start over and report the error.
@@ -18,7 +18,7 @@ paths share the collection of fields and the coercion of literals. tests/http/te
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from enum import StrEnum, auto
@@ -220,21 +220,11 @@ def _always(value: Any) -> MakeValue:
 
 
 def _has_variable(node: ast.ValueNode) -> bool:
-    return any(isinstance(one, ast.VariableNode) for one in all_nodes(node))
-
-
-def all_nodes(node: ast.Node) -> Iterator[ast.Node]:
-    """The node and all nodes below it."""
-    pending = [node]
-    while pending:
-        node = pending.pop()
-        yield node
-        for key in ast.QUERY_DOCUMENT_KEYS.get(node.kind, ()):
-            below = getattr(node, key)
-            if isinstance(below, ast.Node):
-                pending.append(below)
-            elif below:
-                pending += below
+    if isinstance(node, ast.ListValueNode):
+        return any(_has_variable(one) for one in node.values)
+    if isinstance(node, ast.ObjectValueNode):
+        return any(_has_variable(field.value) for field in node.fields)
+    return isinstance(node, ast.VariableNode)
 
 
 Subfields = Callable[[GraphQLObjectType, FieldDetailsList], GroupedFieldSet]

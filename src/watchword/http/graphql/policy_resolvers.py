@@ -105,7 +105,7 @@ async def list_holders(_: Any, info: Info, input: Json) -> Json:
     found, complete = await policies.holders(grant, right_of(input["privilege"], "privilege"))
     rows = found[page["start"] :][: page["count"]]
     actors = [holder.actor for holder in rows if holder.actor is not None]
-    shown = await policies.shown_actors(info.context.caller, dict.fromkeys(actors))
+    shown = await policies.shown_actors(grant, dict.fromkeys(actors))
     return page | {
         "total": len(found),
         "complete": complete,

@@ -173,6 +173,11 @@ class SqlPart:
 
     _db: Database
 
+    def run(self, way: str, work: Work[T]) -> Coroutine[Any, Any, T]:
+        """Runs the work by this method of the database."""
+        method: Callable[[Work[T]], Coroutine[Any, Any, T]] = getattr(self._db, way)
+        return method(work)
+
 
 Part = TypeVar("Part", bound=SqlPart)
 P = ParamSpec("P")
@@ -183,7 +188,7 @@ def _runs_by(way: str) -> Callable[[Method[Part, Concatenate[Transaction, P], T]
     def decorate(work: Method[Part, Concatenate[Transaction, P], T]) -> Method[Part, P, T]:
         @wraps(work)
         async def run(part: Part, /, *args: P.args, **kwargs: P.kwargs) -> T:
-            result: T = await getattr(part._db, way)(lambda tx: work(part, tx, *args, **kwargs))  # noqa: SLF001
+            result: T = await part.run(way, lambda tx: work(part, tx, *args, **kwargs))
             return result
 
         return run
