@@ -4,11 +4,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from watchword.cli.options import json_flag, list_flags, yes_flag
+from watchword.cli.options import ActorParam, json_flag, list_flags, yes_flag
 from watchword.cli.output import (
     Cell,
     Column,
-    When,
+    TimeCell,
     iso,
     json_text,
     json_value,
@@ -19,8 +19,8 @@ from watchword.cli.output import (
     show_one,
     with_name,
 )
-from watchword.cli.remote import confirm, need_confirmation, urn_argument, with_client
-from watchword.cli.run import Group, WrongUse
+from watchword.cli.remote import actor_argument, confirm, need_confirmation, urn_argument, with_client
+from watchword.cli.run import CommandGroup, WrongUse
 from watchword.domain.actors import ActorStatus
 from watchword.domain.names import ACCOUNT_PREFIX
 
@@ -33,16 +33,16 @@ if TYPE_CHECKING:
 _SUSPENDED = ActorStatus.SUSPENDED.value
 
 
-@click.group(cls=Group)
+@click.group(cls=CommandGroup)
 def actor() -> None:
-    """List, name, link, suspend, resume and offboard actors."""
+    """List, name, link, suspend, resume and offboard actors. ACTOR is a URN, or NAME for urn:li:corpuser:NAME."""
 
 
 _ACTOR_COLUMNS: "list[Column[ActorSummary]]" = [
     Column("URN", lambda actor: actor.urn),
     Column("STATUS", lambda actor: actor.status),
     Column("NAME", lambda actor: actor.display_name, free=True),
-    Column("CHANGED", lambda actor: When(actor.changed_at)),
+    Column("CHANGED", lambda actor: TimeCell(actor.changed_at)),
     Column("TOKENS", lambda actor: actor.live_token_count),
     Column("GROUPS", lambda actor: actor.groups, free=True),
     Column("EMAIL", lambda actor: actor.email, free=True),
@@ -66,7 +66,7 @@ def list_actors(client: "Client", prefix: str, search: str, suspended: bool, lim
 
 
 @actor.command()
-@click.argument("urn")
+@actor_argument
 @json_flag
 @with_client
 def show(client: "Client", urn: str, as_json: bool) -> None:
@@ -80,7 +80,7 @@ def show(client: "Client", urn: str, as_json: bool) -> None:
         "Name": found.display_name,
         "E-mail": found.email,
         "Status": found.status,
-        "Changed": When(found.changed_at),
+        "Changed": TimeCell(found.changed_at),
         "Changed by": found.changed_by,
         "Live tokens": found.live_token_count,
         **({"Suspended tokens": found.suspended_token_count} if found.status == _SUSPENDED else {}),
@@ -88,7 +88,7 @@ def show(client: "Client", urn: str, as_json: bool) -> None:
         "Groups": found.groups,
         "Groups by sign-in": found.external_groups,
         "Person": None if found.identity is None else f"{found.identity.subject} at {found.identity.issuer}",
-        "Last sign-in": None if found.identity is None else When(found.identity.signed_in_at),
+        "Last sign-in": None if found.identity is None else TimeCell(found.identity.signed_in_at),
         "Privileges": privileges,
     }
     pairs |= {"Scopes": scopes} if scopes else {}
@@ -96,7 +96,7 @@ def show(client: "Client", urn: str, as_json: bool) -> None:
 
 
 @actor.command("set")
-@click.argument("urn")
+@actor_argument
 @click.option("--name", help="Display name; an empty one removes it.")
 @click.option("--email", help="E-mail address; an empty one removes it.")
 @with_client
@@ -112,7 +112,7 @@ def set_names(client: "Client", urn: str, name: str | None, email: str | None) -
 
 
 @actor.command()
-@click.argument("urn")
+@actor_argument
 @with_client
 def suspend(client: "Client", urn: str) -> None:
     """Suspend an actor: reject its requests, tokens and sessions from now on.
@@ -133,7 +133,7 @@ def suspend(client: "Client", urn: str) -> None:
 
 
 @actor.command()
-@click.argument("urn")
+@actor_argument
 @click.argument("subject", required=False)
 @click.option("--issuer", help="Issuer of the identity provider. Default: that of the server's settings.")
 @click.option("--clear", is_flag=True, help="Remove the link. The next sign-in makes a new one.")
@@ -154,7 +154,7 @@ def link(client: "Client", urn: str, subject: str | None, issuer: str | None, cl
 
 
 @actor.command()
-@click.argument("urn")
+@actor_argument
 @click.option("--revoke-minted", is_flag=True, help="Also revoke live tokens that the actor created for others.")
 @click.option("--dry-run", is_flag=True, help="Only show what would be done.")
 @yes_flag
@@ -233,7 +233,7 @@ def _unknown(urn: str, *, suspended: bool) -> str:
 
 
 @actor.command()
-@click.argument("urn")
+@actor_argument
 @with_client
 def resume(client: "Client", urn: str) -> None:
     """Resume a suspended actor. Its unexpired tokens work again.
@@ -255,20 +255,20 @@ _SESSION_COLUMNS: "list[Column[SessionInfo]]" = [
     Column("ID", lambda session: session.id),
     Column("ACTOR", lambda session: with_name(session.actor_urn, session.actor_name), free=True),
     Column("BY", lambda session: session.method.lower()),
-    Column("CREATED", lambda session: When(session.created_at)),
-    Column("SEEN", lambda session: When(session.seen_at)),
-    Column("ENDS", lambda session: When(session.ends_at)),
+    Column("CREATED", lambda session: TimeCell(session.created_at)),
+    Column("SEEN", lambda session: TimeCell(session.seen_at)),
+    Column("ENDS", lambda session: TimeCell(session.ends_at)),
     Column("FROM", lambda session: session.peer),
 ]
 
 
-@click.group(cls=Group)
+@click.group(cls=CommandGroup)
 def session() -> None:
     """List and end console sessions."""
 
 
 @session.command("list")
-@click.option("--actor", metavar="URN", help="Sessions of this actor. Default: your own.")
+@click.option("--actor", type=ActorParam(), help="Sessions of this actor. Default: your own.")
 @click.option("--all", "all_actors", is_flag=True, help="Sessions of all actors.")
 @list_flags()
 @with_client
@@ -302,13 +302,13 @@ _ACCOUNT_COLUMNS: "list[Column[ServiceAccountInfo]]" = [
     Column("URN", lambda account: account.urn, terse=("ACCOUNT", ACCOUNT_PREFIX)),
     Column("NAME", lambda account: account.display_name, free=True),
     Column("STATUS", lambda account: account.status),
-    Column("CREATED", lambda account: When(account.created_at)),
+    Column("CREATED", lambda account: TimeCell(account.created_at)),
     Column("DESCRIPTION", lambda account: account.description, free=True),
 ]
 _account = urn_argument("ACCOUNT", ACCOUNT_PREFIX)
 
 
-@click.group(cls=Group)
+@click.group(cls=CommandGroup)
 def account() -> None:
     """Manage service accounts, the actors for programs. ACCOUNT is a URN or the id at its end."""
 
@@ -358,7 +358,7 @@ def show_account(client: "Client", urn: str, as_json: bool) -> None:
         "Name": found.display_name,
         "Description": found.description,
         "Status": found.status,
-        "Created": When(found.created_at),
+        "Created": TimeCell(found.created_at),
         "Created by": with_name(found.created_by, found.created_by_name),
         "Live tokens": live,
     }

@@ -9,8 +9,8 @@ import click
 
 from watchword.cli.local import LocalService, Progress, Wiring, need_store, run_locally, with_store
 from watchword.cli.options import json_flag, with_settings
-from watchword.cli.output import When, byte_size, iso, json_value, plural, progress, say, say_json, warn
-from watchword.cli.run import Group
+from watchword.cli.output import TimeCell, byte_size, iso, json_value, plural, progress, say, say_json, warn
+from watchword.cli.run import CommandGroup
 from watchword.domain.actors import system_precondition
 from watchword.domain.admin import Backup, BackupContents, RestoreChoice, RestorePreview, RestoreResult, describe_rows
 from watchword.domain.errors import OperatorError
@@ -33,7 +33,7 @@ _CHANGES = {
 }
 
 
-@click.group(cls=Group)
+@click.group(cls=CommandGroup)
 def db() -> None:
     """Migrate, check, back up, restore and copy the database."""
 
@@ -239,7 +239,7 @@ def _contents(contents: BackupContents) -> str:
     return f"{plural(contents.tokens, 'token')} ({contents.live:,} live), schema version {contents.schema_version}"
 
 
-@click.group(cls=Group)
+@click.group(cls=CommandGroup)
 def keys() -> None:
     """Manage the signing keys and the master key."""
 
@@ -263,7 +263,7 @@ def list_keys(wiring: Wiring, as_json: bool, settings: Settings) -> None:
         say_json([_row(key, state) for key, state in states])
         return
     for key, state in states:
-        shown = f"published until {When(key.published_until, 'removed').iso}" if state == "retired" else state
+        shown = f"published until {TimeCell(key.published_until, 'removed').iso}" if state == "retired" else state
         say(f"{key.kid}  {key.kind.value}  created {iso(key.created_at)}  {shown}")
 
 

@@ -4,10 +4,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from watchword.cli.options import json_flag, list_flags, yes_flag
+from watchword.cli.options import ActorParam, json_flag, list_flags, yes_flag
 from watchword.cli.output import Column, json_value, plural, say, show_list, show_one, with_name
 from watchword.cli.remote import confirm, urn_argument, with_client
-from watchword.cli.run import Group
+from watchword.cli.run import CommandGroup
 from watchword.domain.names import GROUP_PREFIX
 
 if TYPE_CHECKING:
@@ -20,10 +20,10 @@ _COLUMNS: "list[Column[GroupInfo]]" = [
     Column("DESCRIPTION", lambda group: group.description, free=True),
 ]
 _group = urn_argument("GROUP", GROUP_PREFIX)
-_users = click.argument("users", nargs=-1, required=True, metavar="USER...")
+_users = click.argument("users", nargs=-1, required=True, metavar="USER...", type=ActorParam())
 
 
-@click.group(cls=Group)
+@click.group(cls=CommandGroup)
 def group() -> None:
     """Manage groups of actors that policies name. GROUP is a URN or the id at its end."""
 
@@ -87,7 +87,7 @@ def delete(client: "Client", urn: str, yes: bool) -> None:
 @_users
 @with_client
 def add(client: "Client", urn: str, users: tuple[str, ...]) -> None:
-    """Add users to a group by their URNs.
+    """Add users to a group.
 
     Example: watchword group add ops urn:li:corpuser:carol urn:li:corpuser:dave
     """

@@ -13,7 +13,7 @@ from watchword.cli.options import json_flag, list_flags
 from watchword.cli.output import (
     Cell,
     Column,
-    When,
+    TimeCell,
     iso,
     one_line,
     plural,
@@ -34,7 +34,7 @@ from watchword.cli.remote import (
     url_flag,
     with_client,
 )
-from watchword.cli.run import Command, Group, WrongUse, read_input
+from watchword.cli.run import Command, CommandGroup, WrongUse, read_input
 from watchword.client.errors import BadRequest, NotFound, Refused, Unauthenticated, Unavailable, Unreachable
 from watchword.client.profiles import DEFAULT_URL, ChosenServer, Profile, Profiles, is_profile_name
 from watchword.client.records import DeviceLogin, read_claims
@@ -98,7 +98,7 @@ def login(url: str | None, profile: str | None, device: bool, by_token: bool, as
             record |= {"tokenId": found.id, "scopes": found.scopes}
             expires_at = found.expires_at_once_used or found.expires_at
     profiles.store(chosen, token)
-    pairs |= {"Expires": When(expires_at, "never"), "Stored in": str(profiles.token_file(chosen))}
+    pairs |= {"Expires": TimeCell(expires_at, "never"), "Stored in": str(profiles.token_file(chosen))}
     show_one(pairs, {**record, "expiresAt": expires_at and iso(expires_at)}, json=as_json)
     if settings.token is not None:
         warn("WATCHWORD_TOKEN is set and takes precedence over the stored token. Unset it.")
@@ -200,7 +200,7 @@ def logout(profile: str | None, keep_token: bool) -> None:
     say(f"Signed out of {found.url} (profile {found.name}). {outcome}")
 
 
-@click.group(cls=Group)
+@click.group(cls=CommandGroup)
 def profile() -> None:
     """List the servers you are signed in to and choose the current one."""
 
@@ -217,7 +217,7 @@ class _ProfileRow:
 _COLUMNS: list[Column[_ProfileRow]] = [
     Column("NAME", lambda row: row.name),
     Column("CURRENT", lambda row: "yes" if row.current else None),
-    Column("EXPIRES", lambda row: When(row.expires_at, "never") if row.problem is None else "unknown"),
+    Column("EXPIRES", lambda row: TimeCell(row.expires_at, "never") if row.problem is None else "unknown"),
     Column("SERVER", lambda row: row.url),
 ]
 

@@ -8,7 +8,7 @@ from watchword.cli.local import Wiring
 from watchword.cli.options import json_flag, with_settings
 from watchword.cli.output import Column, say, show_list
 from watchword.cli.remote import with_client
-from watchword.cli.run import Group, WrongUse
+from watchword.cli.run import CommandGroup, WrongUse
 from watchword.domain.errors import Fault, OperatorError
 from watchword.domain.mail import MailKind, SendResult, one_line
 from watchword.domain.names import check_email
@@ -26,7 +26,7 @@ _COLUMNS: "list[Column[MailPreference]]" = [
 ]
 
 
-@click.group(cls=Group)
+@click.group(cls=CommandGroup)
 def mail() -> None:
     """Choose the mail you get, and test the mail server."""
 

@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import CompletionItem
 
-from watchword.cli.options import add_options, json_flag, list_flags, page_size, repeatable, urns_flag, yes_flag
+from watchword.cli.options import (
+    ActorParam,
+    add_options,
+    full_urn,
+    json_flag,
+    list_flags,
+    page_size,
+    repeatable,
+    urns_flag,
+    yes_flag,
+)
 from watchword.cli.output import (
     Cell,
     Column,
@@ -21,8 +31,8 @@ from watchword.cli.output import (
     warn,
     with_name,
 )
-from watchword.cli.remote import can_ask, confirm, full_urn, urn_argument, with_client
-from watchword.cli.run import Command, Group, read_input
+from watchword.cli.remote import can_ask, confirm, urn_argument, with_client
+from watchword.cli.run import Command, CommandGroup, read_input
 from watchword.client.errors import Unauthorized
 from watchword.domain import policies as domain
 from watchword.domain.declared_entities import NO_ENTITIES, DeclaredAccount, DeclaredEntities, DeclaredGroup
@@ -109,7 +119,7 @@ _PRIVILEGE_COLUMNS: "list[Column[PrivilegeDescription]]" = [
 ]
 
 
-@click.group(cls=Group)
+@click.group(cls=CommandGroup)
 def policy() -> None:
     """Manage policies: who may do what. POLICY is a URN or the id at its end."""
 
@@ -157,8 +167,8 @@ _with_changes = add_options(
     repeatable(
         "--scope", "scopes", "WORD", "Scope of another service that it grants. Such as reports:read or orders:*."
     ),
-    repeatable("--user", "users", "URN", "User it grants to."),
-    repeatable("--group", "groups", "URN", "Group it grants to."),
+    repeatable("--user", "users", "ACTOR", "User it grants to.", type=ActorParam(may_be_empty=True)),
+    repeatable("--group", "groups", "GROUP", "Group it grants to."),
     click.option("--all-users/--not-all-users", default=None, help="Whether it grants to every user."),
     click.option("--inactive/--active", default=None, help="Whether the policy grants anything."),
 )
@@ -216,7 +226,7 @@ def _with_flags(found: "PolicyInfo | None", flags: dict[str, Any]) -> dict[str, 
 
 
 @policy.command()
-@click.argument("actor", metavar="ACTOR")
+@click.argument("actor", metavar="ACTOR", type=ActorParam())
 @_right
 @json_flag
 @with_client

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 import click
 
 from watchword.cli.options import json_flag, list_flags, page_size, urns_flag, yes_flag
-from watchword.cli.output import Cell, Column, When, byte_size, json_text, say, show_list, show_one, warn, with_name
+from watchword.cli.output import Cell, Column, TimeCell, byte_size, json_text, say, show_list, show_one, warn, with_name
 from watchword.cli.policy import DRIFT, declared_fields, read_declaration, show_change
 from watchword.cli.remote import confirm, need_confirmation, with_client
-from watchword.cli.run import Group, WrongUse, read_input
+from watchword.cli.run import CommandGroup, WrongUse, read_input
 from watchword.cli.task import report_operation, watch_operation
 from watchword.domain.errors import Fault, OperatorError
 from watchword.domain.policies import DEFAULT_SET
@@ -40,7 +40,7 @@ _COLUMNS: "list[Column[RetentionRuleInfo]]" = [
 ]
 _HOLD_COLUMNS: "list[Column[RetentionHold]]" = [
     Column("SERIES", lambda hold: hold.series),
-    Column("SINCE", lambda hold: When(hold.set_at)),
+    Column("SINCE", lambda hold: TimeCell(hold.set_at)),
     Column("SET BY", lambda hold: hold.set_by, name=lambda hold: hold.set_by_name),
     Column("BY RULE", lambda hold: "yes" if hold.by_rule else "no"),
     Column("REASON", lambda hold: hold.reason, free=True),
@@ -48,7 +48,7 @@ _HOLD_COLUMNS: "list[Column[RetentionHold]]" = [
 _series = click.argument("series")
 
 
-@click.group(cls=Group)
+@click.group(cls=CommandGroup)
 def retention() -> None:
     """Manage how long the rows of time series are kept, and holds on them.
 
@@ -89,7 +89,7 @@ def show(client: "Client", series: str, as_json: bool) -> None:
         "At most": f"{rule.at_most} of the rows without approval",
         "Held": None if rule.held_by is None else _hold_words(rule.held_by),
         "Set": rule.set,
-        "Changed": When(rule.changed_at),
+        "Changed": TimeCell(rule.changed_at),
         "Changed by": with_name(rule.changed_by, rule.changed_by_name),
     }
     show_one(pairs, rule, json=as_json)
@@ -244,7 +244,7 @@ def _holder(hold: "RetentionHold | None") -> str | None:
 def _hold_words(hold: "RetentionHold") -> str:
     what = "Every series" if hold.series == "*" else hold.series
     by = "by its rule" if hold.by_rule else f"by {with_name(hold.set_by, hold.set_by_name)}"
-    return f"{what} is held {by} since {When(hold.set_at).iso}: {hold.reason}"
+    return f"{what} is held {by} since {TimeCell(hold.set_at).iso}: {hold.reason}"
 
 
 if TYPE_CHECKING:
@@ -285,7 +285,7 @@ def _removed(run: "RetentionRunInfo") -> int | None:
 _PLAN_COLUMNS: "list[Column[SeriesPlan]]" = [
     Column("SERIES", lambda plan: plan.series),
     Column("MODE", lambda plan: None if plan.rule is None else plan.rule.mode),
-    Column("NEXT RUN", lambda plan: When(plan.next_due_at)),
+    Column("NEXT RUN", lambda plan: TimeCell(plan.next_due_at)),
     Column("ROWS", lambda plan: plan.rows),
     Column("TO REMOVE", _to_remove),
     Column("NOW", lambda plan: _WORDS.get(plan.outcome, plan.outcome)),
@@ -294,7 +294,7 @@ _PLAN_COLUMNS: "list[Column[SeriesPlan]]" = [
 _RUN_COLUMNS: "list[Column[RetentionRunInfo]]" = [
     Column("RUN", lambda run: run.number),
     Column("SERIES", lambda run: run.series, free=True),
-    Column("DUE", lambda run: When(run.due_at)),
+    Column("DUE", lambda run: TimeCell(run.due_at)),
     Column("STATE", lambda run: run.state),
     Column("REMOVED", _removed),
     Column("OF ROWS", lambda run: None if run.plan is None else run.plan.rows),
@@ -338,7 +338,7 @@ def _show_plan(found: "SeriesPlan") -> None:
         "Series": found.series,
         "Rule": None if rule is None else f"{rule.series}: {rule.mode}, keep {rule.keep}, at most {rule.at_most}",
         "Held": None if hold is None else f"by {with_name(hold.set_by, hold.set_by_name)}: {hold.reason}",
-        "Next run": When(found.next_due_at, "none"),
+        "Next run": TimeCell(found.next_due_at, "none"),
         "Now": _WORDS.get(found.outcome, found.outcome),
         "Waiting": None
         if waiting is None
@@ -347,7 +347,7 @@ def _show_plan(found: "SeriesPlan") -> None:
     }
     if found.plan is not None:
         pairs |= {
-            "Rows up to": When(found.plan.end_time) if found.plan.end_time.timestamp() else None,
+            "Rows up to": TimeCell(found.plan.end_time) if found.plan.end_time.timestamp() else None,
             "To remove": f"{found.plan.rows_to_delete:,} of {found.plan.rows:,} rows ({found.plan.share:.2f}%)",
             "Strategy": f"{found.plan.strategy}: {found.plan.reason}",
         }
@@ -356,7 +356,7 @@ def _show_plan(found: "SeriesPlan") -> None:
         say("")
         most = max(span.rows for span in found.spans)
         columns: list[Column[PlannedSpan]] = [
-            Column("FROM", lambda span: When(span.start)),
+            Column("FROM", lambda span: TimeCell(span.start)),
             Column("ROWS", lambda span: span.rows),
             Column("TO REMOVE", lambda span: span.rows_to_remove),
             Column("SHARE", lambda span: _bar(span, most)),

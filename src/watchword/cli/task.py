@@ -17,7 +17,7 @@ from watchword.cli.options import json_flag, list_flags, page_size, urns_flag, y
 from watchword.cli.output import (
     Cell,
     Column,
-    When,
+    TimeCell,
     console,
     json_value,
     on_terminal,
@@ -29,7 +29,7 @@ from watchword.cli.output import (
     with_name,
 )
 from watchword.cli.remote import POLL_SECONDS, confirm, patiently, with_client
-from watchword.cli.run import Command, Group
+from watchword.cli.run import Command, CommandGroup
 from watchword.client.errors import NotFound, Unauthorized
 from watchword.domain.engine import TaskId
 from watchword.domain.errors import Fault, OperatorError
@@ -47,8 +47,8 @@ _COLUMNS: "list[Column[OperationInfo]]" = [
     Column("DONE", lambda operation: f"{operation.percent:.1f}%"),
     Column("ASPECT", lambda operation: f"{operation.plan.entity_type}.{operation.plan.aspect}", free=True),
     Column("ROWS", lambda operation: operation.plan.rows_to_delete),
-    Column("REQUESTED", lambda operation: When(operation.created_at)),
-    Column("ENDED", lambda operation: When(operation.finished_at)),
+    Column("REQUESTED", lambda operation: TimeCell(operation.created_at)),
+    Column("ENDED", lambda operation: TimeCell(operation.finished_at)),
     Column("ACTOR", lambda operation: operation.actor_urn, name=lambda operation: operation.actor_name),
 ]
 
@@ -80,7 +80,7 @@ class _TaskCommand(Command):
 _id = click.argument("task_id", metavar="ID", callback=_check_id)
 
 
-@click.group(cls=Group)
+@click.group(cls=CommandGroup)
 def task() -> None:
     """Watch and cancel long operations in the search index.
 
@@ -132,13 +132,13 @@ def _operation_pairs(operation: "OperationInfo") -> dict[str, Cell]:
         "Now": operation.note,
         "Error": operation.error,
         "Index": plan.index_name,
-        "Rows up to": When(plan.end_time),
+        "Rows up to": TimeCell(plan.end_time),
         "Plan": f"delete {plan.rows_to_delete:,} of {plan.rows:,} rows ({plan.share:.2f}%)",
         "Strategy": f"{plan.strategy}: {plan.reason}",
         "Requested by": with_name(operation.actor_urn, operation.actor_name),
-        "Requested": When(operation.created_at),
-        "Started": When(operation.started_at, "not yet"),
-        "Ended": When(operation.finished_at, "not yet"),
+        "Requested": TimeCell(operation.created_at),
+        "Started": TimeCell(operation.started_at, "not yet"),
+        "Ended": TimeCell(operation.finished_at, "not yet"),
     }
     if check is not None:
         verdict = "passed" if check.passed else "not passed"

@@ -5,10 +5,21 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from watchword.cli.options import Moment, Span, add_options, json_flag, list_flags, page_size, repeatable, yes_flag
-from watchword.cli.output import Column, When, json_text, say, show_list, show_one, warn
-from watchword.cli.remote import confirm, full_urn, with_client
-from watchword.cli.run import Group, WrongUse
+from watchword.cli.options import (
+    ActorParam,
+    DurationParam,
+    TimeParam,
+    add_options,
+    full_urn,
+    json_flag,
+    list_flags,
+    page_size,
+    repeatable,
+    yes_flag,
+)
+from watchword.cli.output import Column, TimeCell, json_text, say, show_list, show_one, warn
+from watchword.cli.remote import confirm, with_client
+from watchword.cli.run import CommandGroup, WrongUse
 from watchword.client.records import from_millis
 from watchword.domain.errors import OperatorError
 from watchword.domain.names import GROUP_PREFIX
@@ -21,7 +32,7 @@ _COLUMNS: "list[Column[WebhookInfo]]" = [
     Column("NAME", lambda webhook: webhook.name, free=True),
     Column("STATE", lambda webhook: webhook.state),
     Column("WAITING", lambda webhook: webhook.waiting),
-    Column("FAILING SINCE", lambda webhook: When(webhook.failing_since)),
+    Column("FAILING SINCE", lambda webhook: TimeCell(webhook.failing_since)),
     Column("CREATED BY", lambda webhook: webhook.created_by),
     Column("URL", lambda webhook: webhook.url, free=True),
 ]
@@ -38,19 +49,19 @@ _DELIVERIES: "list[Column[WebhookDelivery]]" = [
     Column("ID", lambda delivery: delivery.id),
     Column("TYPE", lambda delivery: delivery.type),
     Column("STATE", lambda delivery: delivery.state),
-    Column("CREATED", lambda delivery: When(delivery.created_at)),
+    Column("CREATED", lambda delivery: TimeCell(delivery.created_at)),
     Column("ATTEMPTS", lambda delivery: len(delivery.attempts)),
     Column("LAST", _result, free=True),
 ]
 _webhook = click.argument("id_", metavar="WEBHOOK")
 _filter = add_options(
     repeatable("--action", "actions", "WORD", "Send events with this action. token.* sends all of a kind."),
-    repeatable("--actor", "actors", "URN", "Send events by this actor."),
+    repeatable("--actor", "actors", "ACTOR", "Send events by this actor.", type=ActorParam(may_be_empty=True)),
     repeatable("--group", "groups", "GROUP", "Send events about tokens of this group's members."),
 )
 
 
-@click.group(cls=Group)
+@click.group(cls=CommandGroup)
 def webhook() -> None:
     """Send events to other services. WEBHOOK is the id of a webhook."""
 
@@ -101,14 +112,14 @@ def show(client: "Client", id_: str, as_json: bool) -> None:
         "Actors": found.actor_urns or "all",
         "Tokens of": found.group_urns or "all",
         "State": found.state if found.stopped_because is None else f"{found.state} ({found.stopped_because})",
-        "Last delivered": When(found.last_delivered_at, "never"),
+        "Last delivered": TimeCell(found.last_delivered_at, "never"),
         "Waiting": found.waiting,
         "Dropped": found.dropped,
-        "Failing since": When(found.failing_since, "never"),
-        "Next attempt": When(found.next_attempt_at, "at once" if found.state == "ENABLED" else "none"),
-        "Old secret until": When(found.previous_secret_until, "none"),
+        "Failing since": TimeCell(found.failing_since, "never"),
+        "Next attempt": TimeCell(found.next_attempt_at, "at once" if found.state == "ENABLED" else "none"),
+        "Old secret until": TimeCell(found.previous_secret_until, "none"),
         "Set": found.set,
-        "Created": When(found.created_at),
+        "Created": TimeCell(found.created_at),
         "Created by": found.created_by,
     }
     show_one(pairs, found, json=as_json)
@@ -153,7 +164,7 @@ def test(client: "Client", id_: str, as_json: bool) -> None:
 
 @webhook.command()
 @_webhook
-@click.option("--overlap", type=Span(), help="How long the old secret signs too. [default: 1d]")
+@click.option("--overlap", type=DurationParam(), help="How long the old secret signs too. [default: 1d]")
 @json_flag
 @with_client
 def rotate(client: "Client", id_: str, overlap: int | None, as_json: bool) -> None:
@@ -200,7 +211,7 @@ def deliveries(client: "Client", id_: str, waiting: bool, limit: int, as_json: b
 @webhook.command()
 @_webhook
 @click.option("--delivery", metavar="ID", help="Send this delivery again.")
-@click.option("--since", type=Moment(ago=True), help="Send all events since a date, time, or span back such as 1d.")
+@click.option("--since", type=TimeParam(ago=True), help="Send all events since a date, time, or span back such as 1d.")
 @with_client
 def replay(client: "Client", id_: str, delivery: str | None, since: int | None) -> None:
     """Send deliveries again: one, all events since a time, or without a flag what waits. A stopped webhook sends again.
@@ -214,7 +225,7 @@ def replay(client: "Client", id_: str, delivery: str | None, since: int | None) 
     done = client.replay_webhook(id_, delivery=delivery, since=when)
     say(f"{done.queued:,} {'delivery' if done.queued == 1 else 'deliveries'} to send.")
     if done.until is not None:
-        warn(f"Later events had no room. When these are delivered, run again with --since {When(done.until).iso}")
+        warn(f"Later events had no room. When these are delivered, run again with --since {TimeCell(done.until).iso}")
 
 
 def _given(wanted: dict[str, Any]) -> dict[str, Any]:
