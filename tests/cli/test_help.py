@@ -113,3 +113,12 @@ def loaded_by(*words: str) -> set[str]:
     )
     ran = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, check=True)
     return set(ran.stdout.rpartition("LOADED")[2].split())
+
+
+# They print a script, a file or the log, or run until they are stopped.
+WITHOUT_JSON = {f"watchword {words}" for words in ("completion", "policy export", "retention convert", "serve")}
+
+
+def test_every_command_that_prints_a_result_prints_json() -> None:
+    without = {words for words, one in COMMANDS.items() if "as_json" not in {param.name for param in one.params}}
+    assert without == WITHOUT_JSON

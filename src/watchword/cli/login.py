@@ -18,9 +18,9 @@ from watchword.cli.output import (
     one_line,
     plural,
     progress,
-    say,
     show_list,
     show_one,
+    show_result,
     warn,
 )
 from watchword.cli.remote import (
@@ -87,7 +87,7 @@ def login(url: str | None, profile: str | None, device: bool, by_token: bool, as
     with open_client(ChosenServer(chosen.url), token) as client:
         urn = client.me().urn
         privileges = client.granted_privileges(urn)
-        pairs |= {"Urn": urn, "Privileges": privileges}
+        pairs |= {"URN": urn, "Privileges": privileges}
         record |= {"urn": urn, "privileges": privileges}
         try:
             found = client.find_token(token)
@@ -179,7 +179,8 @@ def _chosen_profile(profiles: Profiles, url: str | None, name: str | None) -> Pr
 @click.command(cls=Command)
 @profile_flag("Profile to remove. [WATCHWORD_PROFILE; default: the current one]")
 @click.option("--keep-token", is_flag=True, help="Do not revoke the token: other machines use it.")
-def logout(profile: str | None, keep_token: bool) -> None:
+@json_flag
+def logout(profile: str | None, keep_token: bool, as_json: bool) -> None:
     """Revoke the token that `watchword login` stored, and delete it.
 
     Example: watchword logout
@@ -197,7 +198,8 @@ def logout(profile: str | None, keep_token: bool) -> None:
             raise OperatorError(f"{error} To delete the token without revoking it, pass --keep-token.") from None
     profiles.remove(found)
     outcome = "Its token is still valid." if keep_token else "Its token was revoked."
-    say(f"Signed out of {found.url} (profile {found.name}). {outcome}")
+    sentence = f"Signed out of {found.url} (profile {found.name}). {outcome}"
+    show_result(sentence, {"profile": found.name, "url": found.url, "revoked": not keep_token}, json=as_json)
 
 
 @click.group(cls=CommandGroup)
@@ -248,7 +250,8 @@ def _row(profiles: Profiles, one: Profile, *, current: bool) -> _ProfileRow:
 
 @profile.command()
 @click.argument("name", shell_complete=complete_profiles)
-def use(name: str) -> None:
+@json_flag
+def use(name: str, as_json: bool) -> None:
     """Make NAME the current profile.
 
     Example: watchword profile use tokens.example.org
@@ -256,7 +259,8 @@ def use(name: str) -> None:
     profiles = stored_profiles()
     found = profiles.get(name)
     profiles.use(found.name)
-    say(f"{found.name} is the current profile: {found.url}")
+    sentence = f"{found.name} is the current profile: {found.url}"
+    show_result(sentence, {"profile": found.name, "url": found.url}, json=as_json)
 
 
 @click.command(cls=Command)
@@ -271,6 +275,6 @@ def whoami(client: "Client", as_json: bool) -> None:
     privileges = client.granted_privileges(me.urn)
     scopes = client.granted_scopes(me.urn)
     record = {"urn": me.urn, "username": me.username, "privileges": privileges, "scopes": scopes}
-    pairs: dict[str, Cell] = {"Urn": me.urn, "Privileges": privileges}
+    pairs: dict[str, Cell] = {"URN": me.urn, "Privileges": privileges}
     pairs |= {"Scopes": scopes} if scopes else {}
     show_one(pairs, record, json=as_json)

@@ -1,13 +1,14 @@
 """Flags that many commands share: settings, durations and times, listings, output."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from functools import reduce, wraps
 from typing import Any
 
 import click
 
+from watchword.cli.run import WrongUse
 from watchword.domain.actors import USER_PREFIX
 from watchword.domain.errors import Fault
 from watchword.domain.lifetimes import SPAN_FORMS, Duration, parse_span
@@ -53,6 +54,12 @@ def list_flags(default: int = 0) -> Decorator:
 def repeatable(flag: str, name: str, metavar: str, text: str, **how: Any) -> Decorator:
     """An option that may be given several times."""
     return click.option(flag, name, multiple=True, metavar=metavar, help=text.replace(".", "; repeatable.", 1), **how)
+
+
+def need_change(values: Mapping[str, Any]) -> None:
+    """Fail where an update was called without a flag that changes something."""
+    if all(value in (None, ()) for value in values.values()):
+        raise WrongUse("Pass what to change, such as --name.")
 
 
 def page_size(limit: int) -> int:

@@ -175,6 +175,11 @@ def say_json(value: Any) -> None:
     say(json_text(value))
 
 
+def show_result(sentence: str, record: Any, *, json: bool) -> None:
+    """Print what a command did: a sentence, or a record of it."""
+    say(json_text(record) if json else sentence)
+
+
 def warn(line: str) -> None:
     """Print one line on standard error, after what was printed before."""
     sys.stdout.flush()

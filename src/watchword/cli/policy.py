@@ -14,6 +14,7 @@ from watchword.cli.options import (
     full_urn,
     json_flag,
     list_flags,
+    need_change,
     page_size,
     repeatable,
     urns_flag,
@@ -28,6 +29,7 @@ from watchword.cli.output import (
     say_json,
     show_list,
     show_one,
+    show_result,
     warn,
     with_name,
 )
@@ -148,7 +150,7 @@ def show(client: "Client", urn: str, as_json: bool) -> None:
     """
     found = client.get_policy(urn)
     pairs = {
-        "Urn": found.urn,
+        "URN": found.urn,
         "Name": found.name,
         "Description": found.description,
         "State": found.state,
@@ -177,28 +179,32 @@ _with_changes = add_options(
 @policy.command()
 @click.option("--name", required=True, help="Display name.")
 @_with_changes
+@json_flag
 @with_client
-def create(client: "Client", **flags: Any) -> None:
+def create(client: "Client", as_json: bool, **flags: Any) -> None:
     """Create a policy and print its URN. It applies from the next request on.
 
     Example: watchword policy create --name Reports --scope reports:read --group analysts
     """
-    say(client.create_policy(**_with_flags(None, flags)))
+    urn = client.create_policy(**_with_flags(None, flags))
+    show_result(urn, client.get_policy(urn) if as_json else None, json=as_json)
 
 
 @policy.command()
 @_policy
 @click.option("--name", help="Display name.")
 @_with_changes
+@json_flag
 @with_client
-def update(client: "Client", urn: str, **flags: Any) -> None:
+def update(client: "Client", urn: str, as_json: bool, **flags: Any) -> None:
     """Update a policy: given flags replace its values, the rest stays. --user '' removes all users, --scope '' all
     scopes.
 
     Example: watchword policy update own-tokens --inactive
     """
+    need_change(flags)
     client.update_policy(urn, **_with_flags(client.get_policy(urn), flags))
-    say(f"Updated {urn}")
+    show_result(f"Updated {urn}", client.get_policy(urn) if as_json else None, json=as_json)
 
 
 def _with_flags(found: "PolicyInfo | None", flags: dict[str, Any]) -> dict[str, Any]:
@@ -281,8 +287,9 @@ def privileges(client: "Client", limit: int, as_json: bool) -> None:
 @policy.command()
 @_policy
 @yes_flag
+@json_flag
 @with_client
-def delete(client: "Client", urn: str, yes: bool) -> None:
+def delete(client: "Client", urn: str, yes: bool, as_json: bool) -> None:
     """Delete a policy. It grants nothing from the next request on.
 
     Example: watchword policy delete own-tokens --yes
@@ -290,7 +297,7 @@ def delete(client: "Client", urn: str, yes: bool) -> None:
     found = client.get_policy(urn)
     confirm(f"Delete {urn} ({found.name})?", yes=yes)
     client.delete_policy(urn)
-    say(f"Deleted {urn}")
+    show_result(f"Deleted {urn}", {"urn": urn, "deleted": True}, json=as_json)
 
 
 _file = click.argument("file", type=click.Path(path_type=Path))

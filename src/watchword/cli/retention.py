@@ -1,12 +1,25 @@
 """`watchword retention`."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from watchword.cli.options import json_flag, list_flags, page_size, urns_flag, yes_flag
-from watchword.cli.output import Cell, Column, TimeCell, byte_size, json_text, say, show_list, show_one, warn, with_name
+from watchword.cli.output import (
+    Cell,
+    Column,
+    TimeCell,
+    byte_size,
+    json_text,
+    say,
+    say_json,
+    show_list,
+    show_one,
+    show_result,
+    warn,
+    with_name,
+)
 from watchword.cli.policy import DRIFT, declared_fields, read_declaration, show_change
 from watchword.cli.remote import confirm, need_confirmation, with_client
 from watchword.cli.run import CommandGroup, WrongUse, read_input
@@ -98,8 +111,9 @@ def show(client: "Client", series: str, as_json: bool) -> None:
 @retention.command()
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--dry-run", is_flag=True, help="Only show what would change; exit with 3 if anything would.")
+@json_flag
 @with_client
-def apply(client: "Client", file: Path, dry_run: bool) -> None:
+def apply(client: "Client", file: Path, dry_run: bool, as_json: bool) -> None:
     """Create and update the rules that FILE declares under `retention:`; - is standard input.
 
     Other rules stay. Each rule is applied by itself; after an error, apply the file again. For a file that also
@@ -115,13 +129,18 @@ def apply(client: "Client", file: Path, dry_run: bool) -> None:
     before = {rule.series.lower(): declared_fields(rule) for rule in client.retention_rules()}
     wanted = {rule.key: rule.written() for rule in declared.rules}
     changed = {key: rule for key, rule in wanted.items() if before.get(key) != rule}
+    changes: list[dict[str, Any]] = []
     for key, rule in changed.items():
         if not dry_run:
             client.set_retention_rule(rule)
-        show_change("UPDATE" if key in before else "CREATE", rule["series"], before.get(key), rule)
-    created = len(changed.keys() - before.keys())
+        kind = "UPDATE" if key in before else "CREATE"
+        changes.append({"change": kind, "series": rule["series"], "before": before.get(key), "after": rule})
+        if not as_json:
+            show_change(kind, rule["series"], before.get(key), rule)
+    created, unchanged = len(changed.keys() - before.keys()), len(wanted) - len(changed)
     words = "{} to create, {} to update, {} unchanged." if dry_run else "{} created, {} updated, {} unchanged."
-    say(words.format(created, len(changed) - created, len(wanted) - len(changed)))
+    record = {"dryRun": dry_run, "changes": changes, "unchanged": unchanged}
+    show_result(words.format(created, len(changed) - created, unchanged), record, json=as_json)
     if dry_run and changed:
         raise click.exceptions.Exit(DRIFT)
 
@@ -129,15 +148,16 @@ def apply(client: "Client", file: Path, dry_run: bool) -> None:
 @retention.command()
 @_series
 @yes_flag
+@json_flag
 @with_client
-def delete(client: "Client", series: str, yes: bool) -> None:
+def delete(client: "Client", series: str, yes: bool, as_json: bool) -> None:
     """Delete the rule of a series. The rule of every series counts for it from then on, if there is one.
 
     Example: watchword retention delete dataset.datasetProfile --yes
     """
     confirm(f"Delete the retention rule of {series}?", yes=yes)
     client.delete_retention_rule(series)
-    say(f"Deleted the retention rule of {series}")
+    show_result(f"Deleted the retention rule of {series}", {"series": series, "deleted": True}, json=as_json)
 
 
 @retention.command()
@@ -156,19 +176,27 @@ def holds(client: "Client", limit: int, as_json: bool, urns: bool) -> None:
 @_series
 @click.option("--reason", required=True, help="Why, for those who want to remove rows.")
 @click.option("--no-wait", is_flag=True, help="Do not wait for operations on the series to end.")
+@json_flag
 @with_client
-def hold(client: "Client", series: str, reason: str, no_wait: bool) -> None:
+def hold(client: "Client", series: str, reason: str, no_wait: bool, as_json: bool) -> None:
     """Hold a series: nothing of it is removed, by rule or by hand, until it is released.
 
-    Operations on it are asked to cancel, and the command waits until they are over. One that is SWAPPING can no longer
-    be cancelled.
+    Active operations on it are cancelled, and the command waits until they are over. One that is SWAPPING can no
+    longer be cancelled.
 
     Example: watchword retention hold dataset.datasetProfile --reason "audit 2026-11"
     """
     held = client.hold_series(series, reason)
-    say(f"Held. {_hold_words(held.hold)}")
+    if not as_json:
+        say(f"Held. {_hold_words(held.hold)}")
     if series != "*" and not _exists(client, series):
         warn(f"There is no index of {series} and no rule for it. Check the spelling: watchword index sizes")
+    if as_json:
+        ended = held.active_operations
+        if not no_wait:
+            ended = tuple(watch_operation(client, one.id, quiet=True) for one in ended)
+        say_json({"hold": held.hold, "operations": ended})
+        return
     for operation in held.active_operations:
         _wait(client, operation, no_wait=no_wait)
 
@@ -186,7 +214,7 @@ def _wait(client: "Client", operation: "OperationInfo", *, no_wait: bool) -> Non
     if operation.state == "SWAPPING":
         say(f"The operation {operation.id} is replacing the index. It can no longer be cancelled.")
     else:
-        say(f"The operation {operation.id} was asked to cancel.")
+        say(f"The operation {operation.id} is being cancelled.")
     if no_wait:
         say(f"To see it end: watchword task watch {operation.id}")
         return
@@ -196,17 +224,18 @@ def _wait(client: "Client", operation: "OperationInfo", *, no_wait: bool) -> Non
 
 @retention.command()
 @_series
+@json_flag
 @with_client
-def release(client: "Client", series: str) -> None:
+def release(client: "Client", series: str, as_json: bool) -> None:
     """Release the hold on a series. If someone else set it, this needs Release Retention Holds.
 
     Example: watchword retention release dataset.datasetProfile
     """
     client.release_series(series)
-    say(f"Released {series}")
-    for found in client.retention_holds():
-        if found.series in {"*", series.lower()}:
-            say(f"It is still held. {_hold_words(found)}")
+    left = [found for found in client.retention_holds() if found.series in {"*", series.lower()}]
+    show_result(f"Released {series}", {"series": series, "released": True, "holds": left}, json=as_json)
+    for found in () if as_json else left:
+        say(f"It is still held. {_hold_words(found)}")
 
 
 @retention.command()
@@ -299,7 +328,7 @@ _RUN_COLUMNS: "list[Column[RetentionRunInfo]]" = [
     Column("REMOVED", _removed),
     Column("OF ROWS", lambda run: None if run.plan is None else run.plan.rows),
     Column("RULE", lambda run: str(run.rule["series"])),
-    Column("ASKED BY", lambda run: run.asked_by, name=lambda run: run.asked_by_name),
+    Column("REQUESTED BY", lambda run: run.asked_by, name=lambda run: run.asked_by_name),
     Column("APPROVED BY", lambda run: run.approved_by, name=lambda run: run.approved_by_name),
     Column("OPERATION", lambda run: None if run.operation is None else run.operation.id),
 ]
@@ -436,7 +465,7 @@ def _outcome(ran: "RetentionRunInfo") -> str:
 @list_flags(default=100)
 @with_client
 def history(client: "Client", series: str | None, limit: int, as_json: bool, urns: bool) -> None:
-    """List the runs of retention rules, newest first: what was removed, by which rule, asked by whom.
+    """List the runs of retention rules, newest first. Show rows removed, rule and requester of each run.
 
     Example: watchword retention history dataset.datasetProfile --json
     """

@@ -42,7 +42,14 @@ class Command(click.Command):
         with _errors_of(ctx):
             if any(is_token(word.rpartition("=")[2]) for word in args):
                 self._reject_token(ctx, args)
+            self._reject_both_of_a_pair(args)
             return super().parse_args(ctx, args)
+
+    def _reject_both_of_a_pair(self, args: list[str]) -> None:
+        """Such as --enable and --disable, of which click would take the last."""
+        for parameter in self.params:
+            if not {*parameter.opts}.isdisjoint(args) and not {*parameter.secondary_opts}.isdisjoint(args):
+                raise click.UsageError(f"Pass {parameter.opts[0]} or {parameter.secondary_opts[0]}, not both.")
 
     def _reject_token(self, ctx: click.Context, args: list[str]) -> None:
         """Before values are converted, so that no message repeats the token and it is sent nowhere."""

@@ -235,7 +235,7 @@ def show(client: "Client", token_id: str, as_json: bool) -> None:
         "Revoked": TimeCell(found.revoked_at),
         **_relations(found),
         "Id": found.id,
-        "Urn": found.urn,
+        "URN": found.urn,
     }
     show_one(pairs, found, json=as_json)
 

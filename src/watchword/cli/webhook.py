@@ -13,11 +13,12 @@ from watchword.cli.options import (
     full_urn,
     json_flag,
     list_flags,
+    need_change,
     page_size,
     repeatable,
     yes_flag,
 )
-from watchword.cli.output import Column, TimeCell, json_text, say, show_list, show_one, warn
+from watchword.cli.output import Column, TimeCell, json_text, say, show_list, show_one, show_result, warn
 from watchword.cli.remote import confirm, with_client
 from watchword.cli.run import CommandGroup, WrongUse
 from watchword.client.records import from_millis
@@ -131,8 +132,9 @@ def show(client: "Client", id_: str, as_json: bool) -> None:
 @click.option("--to", metavar="URL", help="URL that gets the events.")
 @_filter
 @click.option("--enable/--disable", "enabled", default=None, help="Whether events are queued and sent.")
+@json_flag
 @with_client
-def update(client: "Client", id_: str, **wanted: Any) -> None:
+def update(client: "Client", id_: str, as_json: bool, **wanted: Any) -> None:
     """Change a webhook: given flags replace its values, the rest stays. --action '' removes the filter by action.
 
     Enabling a stopped webhook sends what waits. One that was disabled gets events from now on.
@@ -140,10 +142,10 @@ def update(client: "Client", id_: str, **wanted: Any) -> None:
     Example: watchword webhook update chat --action token.created --action token.revoked
     Example: watchword webhook update chat --disable
     """
+    need_change(wanted)
     filters = ("actions", "actors", "groups")
     given = _given({name: words for name, words in wanted.items() if name not in filters or words})
-    client.update_webhook(id_, **given)
-    say(f"Updated {id_}")
+    show_result(f"Updated {id_}", client.update_webhook(id_, **given), json=as_json)
 
 
 @webhook.command()
@@ -181,8 +183,9 @@ def rotate(client: "Client", id_: str, overlap: int | None, as_json: bool) -> No
 @webhook.command()
 @_webhook
 @yes_flag
+@json_flag
 @with_client
-def delete(client: "Client", id_: str, yes: bool) -> None:
+def delete(client: "Client", id_: str, yes: bool, as_json: bool) -> None:
     """Delete a webhook and its deliveries.
 
     Example: watchword webhook delete chat --yes
@@ -191,13 +194,13 @@ def delete(client: "Client", id_: str, yes: bool) -> None:
     waiting = f"{found.waiting:,} waiting {'delivery' if found.waiting == 1 else 'deliveries'}"
     confirm(f"Delete {id_} ({found.name}) and {waiting}?", yes=yes)
     client.delete_webhook(id_)
-    say(f"Deleted {id_}")
+    show_result(f"Deleted {id_}", {"id": id_, "deleted": True}, json=as_json)
 
 
 @webhook.command()
 @_webhook
 @click.option("--waiting", is_flag=True, help="Only those that were not accepted yet.")
-@list_flags(default=20)
+@list_flags(default=100)
 @with_client
 def deliveries(client: "Client", id_: str, waiting: bool, limit: int, as_json: bool) -> None:
     """List the deliveries of a webhook, newest first. --json has each attempt with its answer.
@@ -212,9 +215,12 @@ def deliveries(client: "Client", id_: str, waiting: bool, limit: int, as_json: b
 @_webhook
 @click.option("--delivery", metavar="ID", help="Send this delivery again.")
 @click.option("--since", type=TimeParam(ago=True), help="Send all events since a date, time, or span back such as 1d.")
+@json_flag
 @with_client
-def replay(client: "Client", id_: str, delivery: str | None, since: int | None) -> None:
-    """Send deliveries again: one, all events since a time, or without a flag what waits. A stopped webhook sends again.
+def replay(client: "Client", id_: str, delivery: str | None, since: int | None, as_json: bool) -> None:
+    """Send deliveries again: one, all events since a time, or, without a flag, all waiting deliveries.
+
+    A stopped webhook sends again.
 
     Example: watchword webhook replay chat --since 2d
     Example: watchword webhook replay chat --delivery 1042
@@ -223,7 +229,7 @@ def replay(client: "Client", id_: str, delivery: str | None, since: int | None) 
         raise WrongUse("Pass --delivery or --since, not both.")
     when = None if since is None else from_millis(since)
     done = client.replay_webhook(id_, delivery=delivery, since=when)
-    say(f"{done.queued:,} {'delivery' if done.queued == 1 else 'deliveries'} to send.")
+    show_result(f"{done.queued:,} {'delivery' if done.queued == 1 else 'deliveries'} to send.", done, json=as_json)
     if done.until is not None:
         warn(f"Later events had no room. When these are delivered, run again with --since {TimeCell(done.until).iso}")
 
