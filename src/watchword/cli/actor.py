@@ -76,7 +76,7 @@ def show(client: "Client", urn: str, as_json: bool) -> None:
 
     Example: watchword actor show urn:li:corpuser:alice
     """
-    found, privileges, scopes = client.actor(urn), client.granted_privileges(urn), client.granted_scopes(urn)
+    found, privileges, scopes = client.get_actor(urn), client.granted_privileges(urn), client.granted_scopes(urn)
     pairs: dict[str, Cell] = {
         "URN": found.urn,
         "Name": found.display_name,
@@ -115,7 +115,7 @@ def set_names(client: "Client", urn: str, name: str | None, email: str | None, a
 
 
 def _show_outcome(client: "Client", urn: str, sentence: str, *, as_json: bool) -> None:
-    show_result(sentence, client.actor(urn) if as_json else None, json=as_json)
+    show_result(sentence, client.get_actor(urn) if as_json else None, json=as_json)
 
 
 @actor.command()
@@ -129,8 +129,8 @@ def suspend(client: "Client", urn: str, as_json: bool) -> None:
 
     Example: watchword actor suspend urn:li:corpuser:mallory
     """
-    found = client.actor(urn)
-    client.suspend(urn)
+    found = client.get_actor(urn)
+    client.suspend_actor(urn)
     already = found.status == _SUSPENDED
     sentence = f"{urn} was suspended already." if already else f"Suspended {urn}"
     _show_outcome(client, urn, sentence, as_json=as_json)
@@ -183,7 +183,7 @@ def offboard(client: "Client", urn: str, revoke_minted: bool, dry_run: bool, yes
     Example: watchword actor offboard urn:li:corpuser:mallory --dry-run
     """
     need_confirmation(yes=yes, dry_run=dry_run)
-    found = client.offboard(urn)
+    found = client.offboard_actor(urn)
     if not as_json:
         _show_plan(found, revoke_minted=revoke_minted)
     elif dry_run:
@@ -193,7 +193,7 @@ def offboard(client: "Client", urn: str, revoke_minted: bool, dry_run: bool, yes
             say("This was a dry run. Nothing was changed.")
         return
     confirm(f"Offboard {urn}?", yes=yes)
-    done = client.offboard(urn, dry_run=False, revoke_minted=revoke_minted)
+    done = client.offboard_actor(urn, dry_run=False, revoke_minted=revoke_minted)
     if as_json:
         say_json(done)
     elif done.receipt is not None:
@@ -252,10 +252,10 @@ def resume(client: "Client", urn: str, as_json: bool) -> None:
 
     Example: watchword actor resume urn:li:corpuser:mallory
     """
-    found = client.actor(urn)
+    found = client.get_actor(urn)
     sentence = f"Resumed {urn}"
     if found.status == _SUSPENDED:
-        client.resume(urn)
+        client.resume_actor(urn)
     else:
         sentence = f"{urn} was not suspended.{'' if found.known else f' {_UNUSED}'}"
     _show_outcome(client, urn, sentence, as_json=as_json)
@@ -339,7 +339,7 @@ def create(client: "Client", id_: str | None, name: str, description: str | None
     Example: watchword account create --id airflow --name Airflow
     Example: ACCOUNT=$(watchword account create --name nightly-build)
     """
-    made = client.create_service_account(name, id=id_, description=description)
+    made = client.create_service_account(name, account_id=id_, description=description)
     say(json_text(made) if as_json else made.urn)
 
 
@@ -401,6 +401,6 @@ def delete(client: "Client", urn: str, yes: bool, as_json: bool) -> None:
 
 def _count_tokens(client: "Client", urn: str, status: str) -> int:
     """Tokens of the account that are ACTIVE by this field."""
-    from watchword.client import Where
+    from watchword.client import TokenFilter
 
-    return client.token_page(Where("actorUrn", urn), Where(status, "ACTIVE"), count=0).total
+    return client.token_page(TokenFilter("actorUrn", urn), TokenFilter(status, "ACTIVE"), count=0).total

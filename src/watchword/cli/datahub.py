@@ -134,7 +134,7 @@ def status(client: "Client", as_json: bool) -> None:
 
     Example: watchword import status
     """
-    found = client.import_status()
+    found = client.get_import_status()
     pairs: dict[str, Cell] = {
         "Imported tokens": found.tokens,
         "Live": found.live,

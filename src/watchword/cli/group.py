@@ -65,7 +65,7 @@ def create(client: "Client", id_: str | None, name: str, description: str | None
 
     Example: watchword group create ops --name Operations
     """
-    urn = client.create_group(name, id=id_, description=description)
+    urn = client.create_group(name, group_id=id_, description=description)
     show_result(urn, client.get_group(urn) if as_json else None, json=as_json)
 
 

@@ -57,7 +57,7 @@ def histogram(client: "Client", entity_type: str, aspect: str, spans: int, as_js
 
     Example: watchword index histogram dataset operation --spans 12
     """
-    found = client.timeseries_histogram(entity_type, aspect, spans=spans)
+    found = client.get_timeseries_histogram(entity_type, aspect, spans=spans)
     most = max((span.rows for span in found.spans), default=0)
     columns: list[Column[TimeSpan]] = [
         Column("FROM", lambda span: TimeCell(span.start)),
@@ -152,7 +152,7 @@ def _pairs(plan: "TruncationPlan") -> dict[str, Cell]:
 
 def _start(client: "Client", wanted: dict[str, Any]) -> "OperationInfo":
     try:
-        return client.truncate(**wanted)
+        return client.truncate_series(**wanted)
     except Conflict as error:
         running = error.details.get("operationId")
         if not isinstance(running, str):

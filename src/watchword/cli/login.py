@@ -35,7 +35,7 @@ from watchword.cli.remote import (
     with_client,
 )
 from watchword.cli.run import Command, CommandGroup, WrongUse, read_input
-from watchword.client.errors import BadRequest, NotFound, Refused, Unauthenticated, Unavailable, Unreachable
+from watchword.client.errors import BadRequest, NotFound, RequestRejected, Unauthenticated, Unavailable, Unreachable
 from watchword.client.profiles import DEFAULT_URL, ChosenServer, Profile, Profiles, is_profile_name
 from watchword.client.records import DeviceLogin, read_claims
 from watchword.domain.devices import MAX_HOST
@@ -91,7 +91,7 @@ def login(url: str | None, profile: str | None, device: bool, by_token: bool, as
         record |= {"urn": urn, "privileges": privileges}
         try:
             found = client.find_token(token)
-        except Refused:  # its scopes, or its actor's privileges, may not allow the token to see its own record
+        except RequestRejected:  # its scopes, or its actor's privileges, may not allow the token to see its own record
             pass
         else:
             pairs |= {} if found.scopes is None else {"Limited to": found.scopes or "nothing"}
@@ -193,7 +193,7 @@ def logout(profile: str | None, keep_token: bool, as_json: bool) -> None:
     if not keep_token:
         try:
             with open_client(ChosenServer(found.url, found), None) as client:
-                client.surrender_token(profiles.token(found))
+                client.revoke_by_possession(profiles.token(found))
         except OperatorError as error:
             raise OperatorError(f"{error} To delete the token without revoking it, pass --keep-token.") from None
     profiles.remove(found)

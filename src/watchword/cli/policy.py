@@ -50,6 +50,8 @@ if TYPE_CHECKING:
     from watchword.client import (
         AppliedPolicies,
         Client,
+        DeclaredAccountInfo,
+        DeclaredGroupInfo,
         GroupInfo,
         PolicyInfo,
         PrivilegeDescription,
@@ -59,7 +61,6 @@ if TYPE_CHECKING:
         UserInfo,
         WebhookInfo,
     )
-    from watchword.client import records as client_records
     from watchword.client.records import Json
 
 DRIFT = 3
@@ -378,18 +379,18 @@ def _reader(client: "Client", file: Path) -> "Callable[..., AppliedPolicies]":
     rules = [rule.written() for rule in declared.rules]
     webhooks = [declared_webhook(one) for one in declared.webhooks]
     declare = partial(client.apply_policies, policies, groups=groups, accounts=accounts, retention=rules)
-    return partial(declare, webhooks=webhooks, set=declared.set_name)
+    return partial(declare, webhooks=webhooks, set_name=declared.set_name)
 
 
 def _declared_entities(
     entities: DeclaredEntities,
-) -> "tuple[list[client_records.DeclaredGroup], list[client_records.DeclaredAccount]]":
+) -> "tuple[list[DeclaredGroupInfo], list[DeclaredAccountInfo]]":
     """As the client takes them: an account names only groups whose members are not declared."""
-    from watchword.client import DeclaredAccount, DeclaredGroup
+    from watchword.client import DeclaredAccountInfo, DeclaredGroupInfo
 
     open_groups = [group for group in entities.groups if group.urn in entities.open_groups]
     groups = [
-        DeclaredGroup(
+        DeclaredGroupInfo(
             group.urn.removeprefix(GROUP_PREFIX),
             group.name,
             group.description,
@@ -398,7 +399,7 @@ def _declared_entities(
         for group in entities.groups
     ]
     accounts = [
-        DeclaredAccount(
+        DeclaredAccountInfo(
             account.urn.removeprefix(ACCOUNT_PREFIX),
             account.name,
             account.description,

@@ -53,7 +53,6 @@ T = TypeVar("T")
 MAX_TOKEN_BYTES = 65_536
 EXPIRY_WARNING, EXPIRY_WARNING_PART = timedelta(days=3), 0.8
 """Warn when less than this time and at most the last fifth of a token's lifetime are left."""
-TLS_PROBE_SECONDS = 2.0
 POLL_SECONDS = 0.5
 PATIENCE_SECONDS = 120.0
 """How long a server may be unavailable while its operations or events are watched."""
@@ -239,7 +238,7 @@ def explain(error: WatchwordError, server: ChosenServer | None = None, *, by_nam
             next_step = "If the server's certificate is self-signed, name its file in SSL_CERT_FILE."
         case Unreachable():
             next_step = "Start it with `watchword serve`, or name another server by --url or WATCHWORD_URL."
-            next_step = _wrong_scheme(server.url if server else "", sentence) or next_step
+            next_step = _other_scheme(error, server) or next_step
         case Unauthenticated() if by_name and error.reason == Reason.MISSING_CREDENTIAL.word:
             next_step = "--as needs a server in local mode and the user that it runs as. Or set WATCHWORD_TOKEN."
         case Unauthenticated() if by_name:
@@ -258,34 +257,16 @@ def explain(error: WatchwordError, server: ChosenServer | None = None, *, by_nam
     return f"{sentence} {next_step}"
 
 
-def _wrong_scheme(url: str, sentence: str) -> str | None:
-    """What to do where http meets a TLS port, or https a plain one."""
-    scheme, _, rest = url.partition("://")
-    if scheme.lower() == "https" and ("WRONG_VERSION_NUMBER" in sentence or "RECORD_LAYER_FAILURE" in sentence):
-        return f"The server does not use TLS on this port. Use: --url http://{rest}"
-    if scheme.lower() == "http" and speaks_tls(url):
-        return f"The server uses TLS on this port. Use: --url https://{rest}"
-    return None
+def _other_scheme(error: Unreachable, server: ChosenServer | None) -> str | None:
+    """Where http meets a TLS port, also one that only closes the connection."""
+    if error.use_url is not None:
+        return f"Pass --url {error.use_url}"
+    scheme, _, rest = ("" if server is None else server.url).partition("://")
+    if scheme.lower() != "http":
+        return None
+    from watchword.client.http_clients import speaks_tls
 
-
-def speaks_tls(url: str) -> bool:
-    """Whether a TLS handshake with this address succeeds; sends nothing else."""
-    import socket
-    import ssl
-    from urllib.parse import urlsplit
-
-    parts = urlsplit(url)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE  # only the protocol matters here; no secret is sent
-    try:
-        with (
-            socket.create_connection((parts.hostname or "", parts.port or 80), TLS_PROBE_SECONDS) as plain,
-            context.wrap_socket(plain, server_hostname=parts.hostname),
-        ):
-            return True
-    except (OSError, ValueError):
-        return False
+    return f"The server uses TLS on this port. Pass --url https://{rest}" if speaks_tls(f"http://{rest}") else None
 
 
 def patiently(begin: Callable[[], Iterator[T]]) -> Iterator[T]:
@@ -306,17 +287,20 @@ def patiently(begin: Callable[[], Iterator[T]]) -> Iterator[T]:
 
 # Arguments of the client whose parameter has another name here; the first that the command has is used.
 _PARAMETERS = {
+    "account_id": ("id_",),
     "actor": ("actor", "urn"),
     "actors.all_users": ("all_users",),
     "actors.groups": ("groups",),
     "actors.users": ("users",),
+    "delivery_id": ("delivery",),
     "display_name": ("name",),
     "end_time": ("older_than", "until"),
     "group": ("urn",),
-    "id": ("id_", "token_id", "task_id"),
+    "group_id": ("id_",),
+    "operation_id": ("task_id",),
     "query": ("contains", "query"),
-    "task": ("task_id",),
     "url": ("to",),
+    "webhook_id": ("id_",),
 }
 _PHRASES = {"See getIndexSizes.": "See: watchword index sizes", "entityType": "entity"}
 

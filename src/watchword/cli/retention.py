@@ -24,6 +24,7 @@ from watchword.cli.policy import DRIFT, declared_fields, read_declaration, show_
 from watchword.cli.remote import confirm, need_confirmation, with_client
 from watchword.cli.run import CommandGroup, WrongUse, read_input
 from watchword.cli.task import report_operation, watch_operation
+from watchword.client.errors import snake_case
 from watchword.domain.errors import Fault, OperatorError
 from watchword.domain.policies import DEFAULT_SET
 from watchword.domain.retention import DATAHUB_GC, rules_of_recipe
@@ -90,7 +91,7 @@ def show(client: "Client", series: str, as_json: bool) -> None:
 
     Example: watchword retention show dataset.datasetProfile
     """
-    rule = client.retention_rule(series)
+    rule = client.get_retention_rule(series)
     pairs: dict[str, Cell] = {
         "Series": rule.series,
         "Mode": rule.mode,
@@ -132,7 +133,7 @@ def apply(client: "Client", file: Path, dry_run: bool, as_json: bool) -> None:
     changes: list[dict[str, Any]] = []
     for key, rule in changed.items():
         if not dry_run:
-            client.set_retention_rule(rule)
+            client.set_retention_rule(**{snake_case(name): value for name, value in rule.items()})
         kind = "UPDATE" if key in before else "CREATE"
         changes.append({"change": kind, "series": rule["series"], "before": before.get(key), "after": rule})
         if not as_json:
@@ -202,11 +203,11 @@ def hold(client: "Client", series: str, reason: str, no_wait: bool, as_json: boo
 
 
 def _exists(client: "Client", series: str) -> bool:
-    from watchword.client import Refused
+    from watchword.client import RequestRejected
 
     try:
         return bool(list(client.retention_plan(series)))
-    except Refused as refused:
+    except RequestRejected as refused:
         return refused.reason != "aspect_not_found"
 
 
@@ -277,7 +278,7 @@ def _hold_words(hold: "RetentionHold") -> str:
 
 
 if TYPE_CHECKING:
-    from watchword.client import Client, PlannedSpan, RetentionRunInfo, SeriesPlan, SeriesSize
+    from watchword.client import Client, PlannedSpan, RetentionRunInfo, SeriesPlanInfo, SeriesSize
 
 MAX_BAR = 40
 _WORDS = {
@@ -291,14 +292,14 @@ _WORDS = {
 _some_series = click.argument("series", required=False)
 
 
-def _marks(plan: "SeriesPlan") -> str:
+def _marks(plan: "SeriesPlanInfo") -> str:
     """A letter for each span of time, oldest first: x where most rows go, # where most stay, . without rows."""
     return "".join(
         "x" if span.rows and 2 * span.rows_to_remove >= span.rows else "#" if span.rows else "." for span in plan.spans
     )
 
 
-def _to_remove(plan: "SeriesPlan") -> str | None:
+def _to_remove(plan: "SeriesPlanInfo") -> str | None:
     return None if plan.plan is None else f"{plan.plan.rows_to_delete:,} ({plan.plan.share:.1f}%)"
 
 
@@ -311,7 +312,7 @@ def _removed(run: "RetentionRunInfo") -> int | None:
     return operation.status.deleted
 
 
-_PLAN_COLUMNS: "list[Column[SeriesPlan]]" = [
+_PLAN_COLUMNS: "list[Column[SeriesPlanInfo]]" = [
     Column("SERIES", lambda plan: plan.series),
     Column("MODE", lambda plan: None if plan.rule is None else plan.rule.mode),
     Column("NEXT RUN", lambda plan: TimeCell(plan.next_due_at)),
@@ -361,7 +362,7 @@ def plan(client: "Client", series: str | None, limit: int, as_json: bool) -> Non
         _show_plan(one)
 
 
-def _show_plan(found: "SeriesPlan") -> None:
+def _show_plan(found: "SeriesPlanInfo") -> None:
     rule, hold, waiting = found.rule, found.hold, found.waiting
     pairs: dict[str, Cell] = {
         "Series": found.series,

@@ -238,7 +238,7 @@ class TokenSearch:
 
     @cached_property
     def _knows_datahub(self) -> bool:
-        return DATAHUB_TOKENS in self._client.server().capabilities
+        return DATAHUB_TOKENS in self._client.get_server_info().capabilities
 
     @cached_property
     def _kids(self) -> frozenset[str]:
@@ -250,7 +250,7 @@ class TokenSearch:
 
     def _revoke(self, token: Secret[str]) -> str:
         """Its status afterwards."""
-        self._client.surrender_token(token, by_scan=True)
+        self._client.revoke_by_possession(token, by_scan=True)
         with open_client(ChosenServer(self._url), token) as holder:
             try:
                 holder.verify_token()

@@ -110,13 +110,13 @@ def status(client: "Client", task_id: str, as_json: bool) -> None:
 def _operation(client: "Client", task_id: str) -> "OperationInfo | None":
     """None for one of the index's own tasks, or where the caller may only see the status of tasks."""
     try:
-        return client.operation(task_id)
+        return client.get_operation(task_id)
     except (NotFound, Unauthorized):
         return None
 
 
 def _task_status(client: "Client", task_id: str) -> "TaskInfo":
-    found = client.task_status(task_id)
+    found = client.get_task_status(task_id)
     if found is None:
         raise OperatorError(
             f"Could not get task status for {task_id}: there is no such task, or the search index does not answer. "
@@ -207,7 +207,7 @@ def cancel(client: "Client", task_id: str, wait: bool, yes: bool, as_json: bool)
 
     Example: watchword task cancel oTUltX4IQMOUUVeiohTt8A:12345 --yes --wait
     """
-    found = client.operation(task_id)
+    found = client.get_operation(task_id)
     plan = found.plan
     question = f"Cancel the truncation of {plan.entity_type}.{plan.aspect}, {found.state} at {found.percent:.1f}%?"
     confirm(question, yes=yes)

@@ -70,7 +70,7 @@ from watchword.domain.tokens import SUSPENDED, TokenStatus, check_token_id
 from watchword.settings import Settings, load
 
 if TYPE_CHECKING:
-    from watchword.client import ActorTokenCount, Client, NewToken, TokenInfo, Where
+    from watchword.client import ActorTokenCount, Client, NewToken, TokenFilter, TokenInfo
     from watchword.domain.tokens import TokenRecord
 
 STDIN = "-"
@@ -135,20 +135,20 @@ _SORT = click.Choice([field.value.word for field in SortField], case_sensitive=F
 
 @dataclass(frozen=True, slots=True)
 class TokenFlags:
-    everyone: bool
+    all_actors: bool
     flags: Mapping[str, Any]
 
     @property
     def is_given(self) -> bool:
-        return self.everyone or any(value not in (None, ()) for value in self.flags.values())
+        return self.all_actors or any(value not in (None, ()) for value in self.flags.values())
 
     @property
     def is_own(self) -> bool:
         """No flag names other users, so only the caller's own tokens are selected."""
-        return not (self.everyone or self.flags["actor"] or self.flags["owner"])
+        return not (self.all_actors or self.flags["actor"] or self.flags["owner"])
 
-    def where(self, client: "Client") -> "list[Where]":
-        from watchword.client import Where
+    def where(self, client: "Client") -> "list[TokenFilter]":
+        from watchword.client import TokenFilter
 
         values = dict(self.flags)
         if self.is_own:
@@ -156,7 +156,7 @@ class TokenFlags:
         if values["unused_for"] is not None:
             values["unused_for"] = f"PT{values['unused_for'] // 1000}S"
         return [
-            Where(one.field, list(value) if isinstance(value, tuple) else str(value), condition=one.condition)
+            TokenFilter(one.field, list(value) if isinstance(value, tuple) else str(value), condition=one.condition)
             for one in _FILTERS
             if (value := values[one.name]) not in (None, ())
         ]
@@ -164,12 +164,12 @@ class TokenFlags:
 
 def _with_selection(command: CommandFunction) -> CommandFunction:
     @wraps(command)
-    def run(*args: Any, everyone: bool, **flags: Any) -> Any:
+    def run(*args: Any, all_actors: bool, **flags: Any) -> Any:
         given = {one.name: flags.pop(one.name) for one in _FILTERS}
-        return command(*args, selection=TokenFlags(everyone, given), **flags)
+        return command(*args, selection=TokenFlags(all_actors, given), **flags)
 
-    everyone = click.option("--all", "everyone", is_flag=True, help="Tokens of every user, not only your own.")
-    return add_options(everyone, *(one.option for one in _FILTERS))(run)
+    all_actors = click.option("--all", "all_actors", is_flag=True, help="Tokens of every user, not only your own.")
+    return add_options(all_actors, *(one.option for one in _FILTERS))(run)
 
 
 @token.command("list")
@@ -556,7 +556,7 @@ def _revoke_selected(
 ) -> None:
     need_confirmation(yes=yes, dry_run=dry_run)
     where = selection.where(client)
-    plan = client.plan_revocation(*where, everything=selection.everyone, cascade=cascade)
+    plan = client.plan_revocation(*where, all_actors=selection.all_actors, cascade=cascade)
     if dry_run and as_json:
         say_json(plan)
         return
@@ -571,7 +571,7 @@ def _revoke_selected(
         return
     confirm(f"Revoke {plural(plan.count, 'token')}? This cannot be undone.", yes=yes)
     confirmed = None if yes else plan.count  # a user confirmed this number; a script saw none
-    receipt = client.revoke_tokens(*where, everything=selection.everyone, cascade=cascade, at_most=confirmed)
+    receipt = client.revoke_tokens(*where, all_actors=selection.all_actors, cascade=cascade, at_most=confirmed)
     if as_json:
         say_json(receipt)
     else:
@@ -630,20 +630,20 @@ def _read_ids(given: Iterable[str]) -> Iterator[str]:
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from watchword.client import Client, DayCount
+    from watchword.client import Client, DayCountInfo
 
 
 @click.command(cls=Command)
-@click.option("--all", "everyone", is_flag=True, help="Tokens of every user, not only your own.")
+@click.option("--all", "all_actors", is_flag=True, help="Tokens of every user, not only your own.")
 @json_flag
 @with_client
-def overview(client: "Client", everyone: bool, as_json: bool) -> None:
+def overview(client: "Client", all_actors: bool, as_json: bool) -> None:
     """Show how many tokens there are, when they expire and how they are used.
 
     Example: watchword overview
     Example: watchword overview --all --json
     """
-    found = client.overview(everyone=everyone)
+    found = client.get_overview(all_actors=all_actors)
     pairs: dict[str, Cell] = {
         "Live": found.live,
         "Expiring in 7 days": found.expiring_7_days,
@@ -660,7 +660,7 @@ def overview(client: "Client", everyone: bool, as_json: bool) -> None:
     show_one(pairs, found, json=as_json)
 
 
-def _chart(days: "Sequence[DayCount]", width: int = 1) -> str:
+def _chart(days: "Sequence[DayCountInfo]", width: int = 1) -> str:
     """A bar for each so many days, and their sum."""
     counts = [one.count for one in days]
     return f"{sparkline([sum(counts[at : at + width]) for at in range(0, len(counts), width)])} {sum(counts):,}"

@@ -81,7 +81,7 @@ def create(client: "Client", id_: str | None, as_json: bool, **wanted: Any) -> N
 
     Example: watchword webhook create chat --name Chat --to https://chat.example.org/hooks/tokens --action token.revoked
     """
-    _show_new(client.create_webhook(id=id_, **_given(wanted)), json=as_json)
+    _show_new(client.create_webhook(webhook_id=id_, **_given(wanted)), json=as_json)
 
 
 @webhook.command("list")
@@ -228,7 +228,7 @@ def replay(client: "Client", id_: str, delivery: str | None, since: int | None, 
     if delivery is not None and since is not None:
         raise WrongUse("Pass --delivery or --since, not both.")
     when = None if since is None else from_millis(since)
-    done = client.replay_webhook(id_, delivery=delivery, since=when)
+    done = client.replay_webhook(id_, delivery_id=delivery, since=when)
     show_result(f"{done.queued:,} {'delivery' if done.queued == 1 else 'deliveries'} to send.", done, json=as_json)
     if done.until is not None:
         warn(f"Later events had no room. When these are delivered, run again with --since {TimeCell(done.until).iso}")
