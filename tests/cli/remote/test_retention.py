@@ -52,6 +52,11 @@ def test_file_of_rules_is_previewed_applied_shown_and_deleted(run: Run, done: Do
     assert (gone.returncode, gone.stdout) == (1, "")
 
 
+def test_missing_file_is_named(run: Run) -> None:
+    ran = run("retention", "apply", "nope.yaml")
+    assert (ran.returncode, ran.stderr) == (1, "watchword: nope.yaml cannot be read: No such file or directory.\n")
+
+
 def test_file_takes_durations_in_every_form(run: Run, done: Done) -> None:
     rules = "retention:\n  - {series: chart.forms, keep: one_day, removeAfter: 90d}\n"
     lines = run("retention", "apply", "-", "--dry-run", stdin=rules).stdout.splitlines()
