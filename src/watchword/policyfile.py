@@ -41,6 +41,7 @@ import yaml
 
 from watchword.domain.declared_entities import DeclaredAccount, DeclaredGroup, check_entities
 from watchword.domain.errors import Fault, OperatorError
+from watchword.domain.lifetimes import SPAN_FORMS, parse_span, written_iso
 from watchword.domain.names import ACTING, POLICY_PREFIX
 from watchword.domain.policies import (
     DEFAULT_SET,
@@ -52,7 +53,7 @@ from watchword.domain.policies import (
     Privilege,
     check_declared,
 )
-from watchword.domain.retention import FIELDS, RetentionRule, check_rules
+from watchword.domain.retention import DURATIONS, FIELDS, RetentionRule, check_rules
 from watchword.domain.webhooks import DECLARED, Webhook, check_webhooks, declared_webhook
 
 _LISTS = {"policies", "groups", "accounts", "retention", "webhooks"}
@@ -85,21 +86,19 @@ def read_policy_file(path: Path) -> PolicyDeclaration:
         with os.fdopen(descriptor, "rb") as file:
             mode = os.fstat(descriptor).st_mode
             if not stat.S_ISREG(mode):
-                raise PolicyFileError(f"The policy file {path} cannot be read: it is not a regular file.")
+                raise PolicyFileError(f"{path} cannot be read: it is not a regular file.")
             content = file.read(MAX_BYTES + 1)
     except OSError as error:
-        raise PolicyFileError(f"The policy file {path} cannot be read: {error.strerror}.") from None
+        raise PolicyFileError(f"{path} cannot be read: {error.strerror}.") from None
     if mode & 0o002:
-        raise PolicyFileError(
-            f"Every user may change the policy file {path}, and so grant any privilege. Run: chmod o-w {path}"
-        )
+        raise PolicyFileError(f"Every user may change {path}, and so grant any privilege. Run: chmod o-w {path}")
     return read_policy_text(content, str(path))
 
 
 def read_policy_text(content: bytes, name: str) -> PolicyDeclaration:
     """The policies that the content declares. Errors use the name."""
     if len(content) > MAX_BYTES:
-        raise PolicyFileError(f"The policy file {name} must have at most {MAX_BYTES:,} bytes.")
+        raise PolicyFileError(f"{name} must have at most {MAX_BYTES:,} bytes.")
     return _Reader(name).read(content)
 
 
@@ -200,7 +199,7 @@ class _Reader:
             self._reject_deep(text)
             root: yaml.Node | None = yaml.compose(text, Loader=_LOADER)
         except UnicodeDecodeError:
-            raise PolicyFileError(f"The policy file {self._name} must be UTF-8.") from None
+            raise PolicyFileError(f"{self._name} must be UTF-8.") from None
         except yaml.MarkedYAMLError as error:
             # A missing end is found at the end of the file; the error is where it begins.
             endless = _ENDLESS in str(error.problem)
@@ -263,7 +262,10 @@ class _Reader:
 
     def _rule(self, node: yaml.Node, where: str) -> dict[str, Any]:
         keys = self._mapping(node, where, set(FIELDS), {"series", "keep"})
-        return {name: self._plain(value) for name, value in keys.items()}
+        return {
+            name: self._duration(value, f"{where}.{name}") if name in DURATIONS else self._plain(value)
+            for name, value in keys.items()
+        }
 
     def _webhook(self, node: yaml.Node, where: str) -> dict[str, Any]:
         keys = self._mapping(node, where, set(DECLARED), {"id", "name", "url"})
@@ -285,6 +287,15 @@ class _Reader:
             text: str = node.value
             return text
         return None if node.tag == _NOTHING else False
+
+    def _duration(self, node: yaml.Node, where: str) -> str | None:
+        """In ISO 8601; a file may have it in any form that the command line takes."""
+        if node.tag == _NOTHING:
+            return None
+        span = parse_span(node.value) if node.tag == _TEXT else None
+        if span is None:
+            self._reject(node, f"{where} must be a duration such as {SPAN_FORMS}.")
+        return written_iso(span)
 
     def _described(self, keys: dict[str, yaml.Node], where: str) -> tuple[str, str, str | None]:
         short_id, name = (self._text(keys[key], f"{where}.{key}") for key in ("id", "name"))

@@ -345,7 +345,7 @@ def clients(text: str) -> tuple[str, ...]:
 
 def durations(text: str) -> tuple[Duration, ...]:
     named = [duration.name for duration in Duration if duration is not Duration.NO_EXPIRY]
-    chosen = words(text)
+    chosen = [word.upper() for word in words(text)]
     if not chosen or not set(chosen) <= set(named):
         raise ValueError(f"some of {', '.join(named)}")
     return tuple(Duration[word] for word in chosen)

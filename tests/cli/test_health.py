@@ -83,7 +83,7 @@ def test_stopped_service_is_reported_with_a_next_step() -> None:
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == (
         f"watchword: No answer at http://127.0.0.1:{port} (Connection refused). "
-        "If it does not run, start it: watchword serve\n"
+        "If the service is not running, start it: watchword serve\n"
     )
 
 

@@ -12,13 +12,13 @@ from tests.cli.in_process import watchword
 from tests.support.ports import free_port
 from tests.support.server import ADMIN
 from watchword.cli import cli
-from watchword.cli.run import Group
+from watchword.cli.run import CommandGroup
 
 
 def everything(words: str, command: click.Command) -> Iterator[tuple[str, click.Command]]:
     """Yield the command and all commands below a group."""
     yield words, command
-    if isinstance(command, Group):
+    if isinstance(command, CommandGroup):
         for name in sorted(command.commands, key=command.lazy.__contains__):  # in the order of their definition
             yield from everything(f"{words} {name}", loaded(command, name))
 
@@ -30,7 +30,7 @@ def loaded(group: click.Group, name: str) -> click.Command:
 
 
 COMMANDS = {words: one for words, one in everything("watchword", cli) if not isinstance(one, click.Group)}
-GROUPS = {words: one for words, one in everything("watchword", cli) if isinstance(one, Group)}
+GROUPS = {words: one for words, one in everything("watchword", cli) if isinstance(one, CommandGroup)}
 
 
 @pytest.mark.parametrize("words", COMMANDS)
@@ -113,3 +113,12 @@ def loaded_by(*words: str) -> set[str]:
     )
     ran = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, check=True)
     return set(ran.stdout.rpartition("LOADED")[2].split())
+
+
+# They print a script, a file or the log, or run until they are stopped.
+WITHOUT_JSON = {f"watchword {words}" for words in ("completion", "policy export", "retention convert", "serve")}
+
+
+def test_every_command_that_prints_a_result_prints_json() -> None:
+    without = {words for words, one in COMMANDS.items() if "as_json" not in {param.name for param in one.params}}
+    assert without == WITHOUT_JSON

@@ -73,6 +73,11 @@ def test_flag_wins_over_the_environment() -> None:
     assert load({"port": "1234"}, {"WATCHWORD_PORT": "999"}).port == 1234
 
 
+def test_durations_are_named_in_any_case() -> None:
+    allowed = load({"allowed_durations": "one_hour,One_Day"}, {}).allowed_durations
+    assert [duration.name for duration in allowed] == ["ONE_HOUR", "ONE_DAY"]
+
+
 def test_every_setting_has_help_and_a_default_that_parses() -> None:
     settings = load({}, {})
     for setting in TABLE:

@@ -1,7 +1,9 @@
 """Every client call, on a real server."""
 
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,25 +16,27 @@ from watchword.client import (
     Duration,
     NotFound,
     PolicyActors,
+    TokenFilter,
     Unauthenticated,
-    Where,
 )
+
+Call = Callable[[Any], object]
 
 
 def test_server_version_needs_no_credential(server: Server, connect: Clients) -> None:
-    told = connect(server.url).server()
+    told = connect(server.url).get_server_info()
     assert told.version == __version__
     assert "tokens" in told.capabilities
 
 
 def test_text_of_any_script_may_be_as_long_as_any_other(server: Server, connect: Clients) -> None:
     names = [f"{number:03}" + "\N{KEY}" * 160 for number in range(300)]
-    assert list(connect(server.url, actor=ADMIN).tokens(Where("name", names, condition="IN"))) == []
+    assert list(connect(server.url, actor=ADMIN).tokens(TokenFilter("name", names, condition="IN"))) == []
 
 
 def test_server_rejects_invalid_text(server: Server, connect: Clients) -> None:
     with pytest.raises(BadRequest):
-        list(connect(server.url, actor=ADMIN).tokens(Where("name", "\ud800")))
+        list(connect(server.url, actor=ADMIN).tokens(TokenFilter("name", "\ud800")))
 
 
 def test_caller_learns_who_it_is_and_what_it_may_do(server: Server, connect: Clients, actor: str) -> None:
@@ -61,6 +65,9 @@ def test_client_asks_why_who_and_what_there_is_to_grant(server: Server, connect:
         (Duration.ONE_DAY, timedelta(days=1)),
         ("ONE_WEEK", timedelta(weeks=1)),
         ("PT90M", timedelta(minutes=90)),
+        ("one_week", timedelta(weeks=1)),
+        ("90d", timedelta(days=90)),
+        ("1d12h", timedelta(hours=36)),
         (timedelta(hours=36), timedelta(hours=36)),
     ],
 )
@@ -82,7 +89,7 @@ def test_client_creates_uses_finds_and_revokes_a_token(server: Server, connect: 
     assert holder.me().urn == actor
     assert holder.find_token(made.token).id == made.metadata.id
     assert (made.metadata.name, made.metadata.description, made.metadata.owner_urn) == ("laptop", "Mine.", actor)
-    assert [token.id for token in holder.tokens(Where("actorUrn", actor))] == [made.metadata.id]
+    assert [token.id for token in holder.tokens(TokenFilter("actorUrn", actor))] == [made.metadata.id]
     holder.revoke_token(made.metadata.urn)
     with pytest.raises(Unauthenticated) as refused:
         holder.me()
@@ -93,7 +100,7 @@ def test_page_has_the_total(server: Server, connect: Clients, actor: str) -> Non
     client = connect(server.url, actor=ADMIN)
     for name in ("b", "a", "c"):
         client.create_token(actor, name, duration="ONE_DAY")
-    page = client.token_page(Where("actorUrn", actor), count=2, start=1, sort="name", descending=False)
+    page = client.token_page(TokenFilter("actorUrn", actor), count=2, start=1, sort="name", descending=False)
     assert ([token.name for token in page.items], page.total) == (["b", "c"], 3)
 
 
@@ -101,21 +108,23 @@ def test_conditions_narrow_a_list(server: Server, connect: Clients, actor: str) 
     client = connect(server.url, actor=ADMIN)
     for name in ("nightly build", "nightly backup", "laptop"):
         client.create_token(actor, name, duration="ONE_DAY")
-    nightly = (Where("actorUrn", actor), Where("name", "nightly", condition="CONTAIN"))
+    nightly = (TokenFilter("actorUrn", actor), TokenFilter("name", "nightly", condition="CONTAIN"))
     assert {token.name for token in client.tokens(*nightly)} == {"nightly build", "nightly backup"}
-    assert [t.name for t in client.tokens(*nightly, Where("name", ["nightly build", "x"]))] == ["nightly build"]
-    assert [t.name for t in client.tokens(Where("actorUrn", actor), Where("name", "laptop"))] == ["laptop"]
+    assert [t.name for t in client.tokens(*nightly, TokenFilter("name", ["nightly build", "x"]))] == ["nightly build"]
+    assert [t.name for t in client.tokens(TokenFilter("actorUrn", actor), TokenFilter("name", "laptop"))] == ["laptop"]
     tomorrow = datetime.now(UTC) + timedelta(days=2)
-    assert list(client.tokens(Where("actorUrn", actor), Where("expiresAt", tomorrow, "GREATER_THAN"))) == []
-    assert len(list(client.tokens(Where("actorUrn", actor), Where("expiresAt", tomorrow, "LESS_THAN")))) == 3
-    never = Where("lastUsedAt", condition="EXISTS", negated=True)
-    assert len(list(client.tokens(Where("actorUrn", actor), never))) == 3
+    assert list(client.tokens(TokenFilter("actorUrn", actor), TokenFilter("expiresAt", tomorrow, "GREATER_THAN"))) == []
+    assert (
+        len(list(client.tokens(TokenFilter("actorUrn", actor), TokenFilter("expiresAt", tomorrow, "LESS_THAN")))) == 3
+    )
+    never = TokenFilter("lastUsedAt", condition="EXISTS", negated=True)
+    assert len(list(client.tokens(TokenFilter("actorUrn", actor), never))) == 3
 
 
 def test_group_page_manages_members_and_deletes_the_group(server: Server, connect: Clients, actor: str) -> None:
     client = connect(server.url, actor=ADMIN)
     name = actor.rpartition(":")[2].replace("[", "-")[-60:]
-    urn = client.create_group("Operations", id=name)
+    urn = client.create_group("Operations", group_id=name)
     users = [f"{actor}-{number}" for number in range(3)]
     client.add_members(urn, users)
     client.remove_members(urn, users[:1])
@@ -124,19 +133,19 @@ def test_group_page_manages_members_and_deletes_the_group(server: Server, connec
     assert {member.urn for member in client.group_members(urn)} == set(users[1:])
     assert {group.urn: group.member_count for group in client.groups()}[urn] == 2
     with pytest.raises(Conflict):
-        client.create_group("Operations", id=name)
+        client.create_group("Operations", group_id=name)
     client.delete_group(urn)
     assert urn not in {group.urn for group in client.groups()}
 
 
 def test_actor_is_suspended_and_resumed(server: Server, connect: Clients, actor: str) -> None:
     client = connect(server.url, actor=ADMIN)
-    client.suspend(actor)
-    state = client.actor(actor)
+    client.suspend_actor(actor)
+    state = client.get_actor(actor)
     assert (state.status, state.changed_by) == ("SUSPENDED", ADMIN)
     with pytest.raises(Unauthenticated):
         connect(server.url, actor=actor).me()
-    client.resume(actor)
+    client.resume_actor(actor)
     assert connect(server.url, actor=actor).me().urn == actor
 
 
@@ -169,6 +178,76 @@ def test_token_and_a_group_are_read_by_name(server: Server, connect: Clients, ac
     for missing in (lambda: client.get_group(group), lambda: client.get_token("A" * 43 + "=")):
         with pytest.raises(NotFound):
             missing()
+
+
+def test_rotation_takes_short_durations(server: Server, connect: Clients, actor: str) -> None:
+    client = connect(server.url, actor=ADMIN)
+    old = client.create_token(actor, "short", duration="90d").metadata
+    new = client.rotate_token(old.id, overlap="2d", grace="0s").metadata
+    assert new.expires_at is not None
+    assert timedelta(days=1, hours=23) < new.expires_at - new.created_at <= timedelta(days=2)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda client: client.events(since="soon"), "since must be a datetime with a time zone."),
+        (lambda client: client.events(until=timedelta(days=1)), "until must be a datetime with a time zone."),
+        (lambda client: client.replay_webhook("x", since=timedelta(1)), "since must be a datetime with a time zone."),
+        (lambda client: client.truncate_series("a", "b", 7), "end_time must be a datetime with a time zone."),
+        (lambda client: client.create_token(ADMIN, "x", duration=7), "duration must be a timedelta or a text such as"),
+    ],
+)
+def test_argument_of_another_type_is_a_type_error(connect: Clients, call: Call, message: str) -> None:
+    with pytest.raises(TypeError, match=f"^{message}"):
+        call(connect("http://127.0.0.1:1", actor=ADMIN))
+
+
+@pytest.mark.parametrize(
+    ("call", "argument"),
+    [
+        (lambda client: client.set_mail_preferences("token-created"), "off"),
+        (lambda client: client.events(actions="token.created"), "actions"),
+        (lambda client: client.add_members("urn:li:corpGroup:x", ADMIN), "users"),
+        (lambda client: client.update_webhook("x", groups="urn:li:corpGroup:x"), "groups"),
+        (lambda client: client.create_policy("x", [], PolicyActors(users=ADMIN)), "actors.users"),  # type: ignore[arg-type]
+    ],
+)
+def test_text_for_a_list_is_rejected(connect: Clients, call: Call, argument: str) -> None:
+    with pytest.raises(ValueError, match=f"^{argument} must be a list"):
+        call(connect("http://127.0.0.1:1", actor=ADMIN))
+
+
+@pytest.mark.parametrize(
+    ("call", "argument"),
+    [
+        (lambda client: list(client.webhook_deliveries("x", page_size=0)), "page_size"),
+        (lambda client: list(client.events(page_size=0)), "page_size"),
+        (lambda client: list(client.webhooks(page_size=100_000)), "page_size"),
+        (lambda client: client.create_webhook("x", "https://8.8.8.8/", webhook_id="A B"), "webhook_id"),
+        (lambda client: client.create_group("x", group_id="A B"), "group_id"),
+        (lambda client: client.create_service_account("x", account_id="A B"), "account_id"),
+        (lambda client: client.apply_policies(set_name="A B"), "set_name"),
+        (lambda client: client.get_task_status("a:b:c"), "task_id"),
+        (lambda client: client.set_retention_rule("chart.x", keep="P1D", remove_after="PT1H"), "remove_after"),
+        (lambda client: list(client.sessions("x")), "actor"),
+    ],
+)
+def test_server_error_names_the_argument(server: Server, connect: Clients, call: Call, argument: str) -> None:
+    with pytest.raises(BadRequest) as rejected:
+        call(connect(server.url, actor=ADMIN))
+    assert rejected.value.argument == argument
+    assert str(rejected.value).startswith(argument)
+
+
+def test_retention_rule_is_set_by_keyword(server: Server, connect: Clients) -> None:
+    client = connect(server.url, actor=ADMIN)
+    client.set_retention_rule(
+        "chart.keyword", keep="30d", remove_after=timedelta(days=60), at_most="20%", mode="enforce"
+    )
+    rule = client.get_retention_rule("chart.keyword")
+    assert (rule.keep, rule.remove_after, rule.at_most, rule.mode) == ("P30D", "P60D", "20%", "ENFORCE")
+    client.delete_retention_rule("chart.keyword")
 
 
 @pytest.mark.parametrize("suffix", ["", "/", "/gms", "/api/gms/", "/api/graphql", "/gms/api/graphql"])

@@ -6,7 +6,14 @@ import pytest
 
 from tests.support.both_clients import Clients
 from tests.support.server import ADMIN, GENERATE, Server
-from watchword.client import DeclaredAccount, DeclaredGroup, DeclaredPolicy, GrantedActors, PolicyActors, Unauthorized
+from watchword.client import (
+    DeclaredAccountInfo,
+    DeclaredGroupInfo,
+    DeclaredPolicy,
+    GrantedActors,
+    PolicyActors,
+    Unauthorized,
+)
 
 
 @pytest.fixture
@@ -46,14 +53,14 @@ def test_groups_and_accounts_are_declared_with_policies(own: Server, connect: Cl
     group, account = "urn:li:corpGroup:ops", "urn:li:corpuser:service_airflow"
     with own:
         client = connect(own.url, actor=ADMIN)
-        groups = [DeclaredGroup("ops", "Operations", members=(actor,))]
-        accounts = [DeclaredAccount("airflow", "Airflow", groups=(group,))]
-        made = client.apply_policies(groups=groups, accounts=accounts, set="ops")
+        groups = [DeclaredGroupInfo("ops", "Operations", members=(actor,))]
+        accounts = [DeclaredAccountInfo("airflow", "Airflow", groups=(group,))]
+        made = client.apply_policies(groups=groups, accounts=accounts, set_name="ops")
         assert [(one.change, one.urn) for one in made.entities] == [("CREATE", group), ("CREATE", account)]
         assert {member.urn for member in client.group_members(group)} == {actor, account}
         assert (client.get_group(group).set, client.get_service_account(account).set) == ("ops", "ops")
-        assert client.apply_policies(groups=groups, accounts=accounts, set="ops").unchanged == 2
-        left = client.apply_policies(set="ops")
+        assert client.apply_policies(groups=groups, accounts=accounts, set_name="ops").unchanged == 2
+        left = client.apply_policies(set_name="ops")
         assert (left.entities, left.undeclared_entities) == ((), (group, account))
 
 

@@ -11,14 +11,14 @@ from tests.support.strangers import cut_line, web_server
 from watchword.client import (
     BadRequest,
     NotFound,
-    Refused,
+    RequestRejected,
     Throttled,
+    TokenFilter,
     Unauthenticated,
     Unauthorized,
     UnexpectedAnswer,
     Unreachable,
     WatchwordError,
-    Where,
 )
 from watchword.client.api import ApiRequest
 from watchword.client.errors import BY_CODE
@@ -41,10 +41,10 @@ def test_every_kind_of_error_that_a_caller_handles_has_a_class() -> None:
 def test_every_reason_arrives_as_its_word_and_class(reason: Reason, graphql: bool) -> None:
     sent = fault_response(Fault(reason, "A sentence.", revokedAt=7), graphql=graphql)
     headers = dict(sent.headers) | {"x-request-id": "r-1"}
-    with pytest.raises(BY_CODE.get(reason.kind.code, Refused)) as told:
+    with pytest.raises(BY_CODE.get(reason.kind.code, RequestRejected)) as told:
         read_answer(ApiRequest(lambda answer: answer), sent.status, headers, sent.body)
     error = told.value
-    assert isinstance(error, Refused)
+    assert isinstance(error, RequestRejected)
     assert (error.reason, error.code, error.message) == (reason.word, reason.kind.code, "A sentence.")
     assert (error.details, error.request_id) == ({"revokedAt": 7}, "r-1")
     assert (error.retry_after is not None) == (reason.kind.code == 503)
@@ -52,9 +52,9 @@ def test_every_reason_arrives_as_its_word_and_class(reason: Reason, graphql: boo
 
 def test_word_of_a_newer_server_is_still_a_refusal() -> None:
     body = b'{"errors": [{"message": "No.", "extensions": {"code": 418, "type": "TEAPOT", "reason": "teapot"}}]}'
-    with pytest.raises(Refused) as told:
+    with pytest.raises(RequestRejected) as told:
         read_answer(ApiRequest(lambda answer: answer), 418, {}, body)
-    assert (type(told.value), told.value.reason, told.value.code) == (Refused, "teapot", 418)
+    assert (type(told.value), told.value.reason, told.value.code) == (RequestRejected, "teapot", 418)
 
 
 def test_refusals_of_a_real_server_carry_what_is_wrong(server: Server, connect: Clients, actor: str) -> None:
@@ -64,7 +64,7 @@ def test_refusals_of_a_real_server_carry_what_is_wrong(server: Server, connect: 
     with pytest.raises(BadRequest) as wrong:
         admin.create_token(actor, "", duration="ONE_DAY")
     with pytest.raises(BadRequest) as unknown:
-        admin.token_page(Where("colour", "red"))
+        admin.token_page(TokenFilter("colour", "red"))
     with pytest.raises(NotFound) as missing:
         admin.revoke_token("A" * 43 + "=")
     with pytest.raises(Unauthenticated) as anonymous:
@@ -105,7 +105,7 @@ def test_killed_server_is_unreachable_and_back_after_a_restart(server: Server, c
 @pytest.mark.parametrize("status", [200, 404, 500])
 def test_page_of_another_program_is_not_taken_for_an_answer(connect: Clients, status: int) -> None:
     with web_server(status) as stranger:
-        for call in (connect(stranger.url, actor=ADMIN).me, connect(stranger.url).server):
+        for call in (connect(stranger.url, actor=ADMIN).me, connect(stranger.url).get_server_info):
             with pytest.raises(UnexpectedAnswer, match=str(status)):
                 call()
 
@@ -128,7 +128,7 @@ def test_redirect_is_not_followed(connect: Clients) -> None:
 def test_credential_is_not_sent_where_none_is_needed(connect: Clients) -> None:
     with web_server(200) as stranger:
         with pytest.raises(UnexpectedAnswer):
-            connect(stranger.url, token="secret-token").server()
+            connect(stranger.url, token="secret-token").get_server_info()
         assert "secret-token" not in "".join(stranger.came)
 
 

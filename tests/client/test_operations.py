@@ -39,7 +39,7 @@ def test_truncation_is_watched_to_its_end_and_leaves_what_is_younger(
     aspect, client = new_aspect(), connect(server.url, actor=ADMIN)
     index = fill(server, aspect, old=old, young=100 - old)
     end = datetime.now(UTC) - timedelta(days=30)
-    started = client.truncate("dataset", aspect, end)
+    started = client.truncate_series("dataset", aspect, end)
     done = ended(client, started)
     assert (started.state, started.actor_urn, started.plan.strategy) == ("PLANNED", ADMIN, "DELETE_BY_QUERY")
     assert abs(started.plan.end_time - end) < timedelta(milliseconds=1)
@@ -58,7 +58,7 @@ def test_embedded_index_deletes_whatever_strategy_is_forced(server: Server, conn
         client.plan_truncation("dataset", aspect, end, force_delete_by_query=True),
     ):
         assert (plan.strategy, plan.reason) == ("DELETE_BY_QUERY", "the embedded index always deletes in batches")
-    done = ended(client, client.truncate("dataset", aspect, end, force_reindex=True))
+    done = ended(client, client.truncate_series("dataset", aspect, end, force_reindex=True))
     assert done.target_index is None
     assert (done.state, done.status.deleted, done.status.done) == ("DONE", 9, 9)
     with pytest.raises(ValueError, match="force_delete_by_query and force_reindex"):
@@ -68,9 +68,9 @@ def test_embedded_index_deletes_whatever_strategy_is_forced(server: Server, conn
 def test_operation_and_the_tasks_that_worked_for_it_have_a_status(server: Server, connect: Clients) -> None:
     client, aspect = connect(server.url, actor=ADMIN), new_aspect()
     fill(server, aspect, old=3, young=7)
-    done = ended(client, client.truncate("dataset", aspect, days_ago(30)))
-    whole = client.task_status(done.id)
-    part = client.task_status(done.tasks[0].id)
+    done = ended(client, client.truncate_series("dataset", aspect, days_ago(30)))
+    whole = client.get_task_status(done.id)
+    part = client.get_task_status(done.tasks[0].id)
     assert whole is not None
     assert part is not None
     assert done.tasks[0].purpose == "delete"
@@ -79,32 +79,32 @@ def test_operation_and_the_tasks_that_worked_for_it_have_a_status(server: Server
 
 
 def test_unknown_task_is_none(server: Server, connect: Clients) -> None:
-    assert connect(server.url, actor=ADMIN).task_status("nobody:12345") is None
+    assert connect(server.url, actor=ADMIN).get_task_status("nobody:12345") is None
 
 
 def test_operations_are_listed_newest_first_page_by_page(server: Server, connect: Clients) -> None:
     client = connect(server.url, actor=ADMIN)
     made = [
-        ended(client, client.truncate("dataset", "operation", EPOCH + timedelta(milliseconds=number))).id
+        ended(client, client.truncate_series("dataset", "operation", EPOCH + timedelta(milliseconds=number))).id
         for number in range(5)
     ]
     listed = [operation.id for operation in client.operations(page_size=2)]
     assert listed[:5] == list(reversed(made))
     assert len(listed) == len(set(listed))
-    assert client.operation(made[0]).plan.end_time == EPOCH
+    assert client.get_operation(made[0]).plan.end_time == EPOCH
 
 
 def test_second_operation_on_an_index_is_a_conflict_that_names_the_first(slow_server: Server, connect: Clients) -> None:
     client, aspect, end = connect(slow_server.url, actor=ADMIN), new_aspect(), days_ago(30)
     fill(slow_server, aspect, old=10_000, young=10_000)
-    started = client.truncate("dataset", aspect, end)
+    started = client.truncate_series("dataset", aspect, end)
     looks = client.watch_operation(started.id, every=0.05)
     going = next(look for look in looks if look.rows_done)
     assert (going.state, going.rows_to_do) == ("RUNNING", 10_000)
     assert 0 < going.percent < 100
     assert going.estimated_end_at is not None
     with pytest.raises(Conflict) as refused:
-        client.truncate("dataset", aspect, end)
+        client.truncate_series("dataset", aspect, end)
     assert (refused.value.reason, refused.value.details["operationId"]) == ("operation_running", started.id)
     assert client.cancel_operation(started.id).cancel_asked_by == ADMIN
     *_, last = looks
@@ -127,7 +127,7 @@ def test_moment_without_a_zone_and_a_watch_without_a_pause_are_wrong_arguments(
 ) -> None:
     client = connect(server.url, actor=ADMIN)
     with pytest.raises(ValueError, match="zone"):
-        client.truncate("dataset", "operation", datetime(2026, 1, 1))  # noqa: DTZ001 - the wrong argument
+        client.truncate_series("dataset", "operation", datetime(2026, 1, 1))  # noqa: DTZ001 - the wrong argument
     for every in (0.0, -1.0, float("nan")):
         with pytest.raises(ValueError, match="every"):
             list(client.watch_operation("a:1", every))
@@ -138,13 +138,13 @@ def test_operation_errors_have_their_class(server: Server, connect: Clients, act
     with pytest.raises(NotFound) as unknown:
         client.plan_truncation("dataset", "neverHeardOf", EPOCH)
     with pytest.raises(NotFound) as missing:
-        client.operation("nobody:1")
+        client.get_operation("nobody:1")
     with pytest.raises(BadRequest) as future:
-        client.truncate("dataset", "operation", days_ago(-1))
+        client.truncate_series("dataset", "operation", days_ago(-1))
     with pytest.raises(BadRequest) as malformed:
-        client.task_status("a:b:c")
+        client.get_task_status("a:b:c")
     with pytest.raises(Unauthorized) as denied:
-        nobody.truncate("dataset", "operation", EPOCH)
+        nobody.truncate_series("dataset", "operation", EPOCH)
     assert (unknown.value.reason, missing.value.reason) == ("aspect_not_found", "operation_not_found")
     assert (future.value.field, malformed.value.field) == ("endTimeMillis", "task")
     assert str(future.value).startswith("end_time must be")

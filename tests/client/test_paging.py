@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tests.support.both_clients import Clients
 from tests.support.server import ADMIN, Server
-from watchword.client import Client, Where
+from watchword.client import Client, TokenFilter
 from watchword.client.api import ApiRequest, ResultPage, list_by_offset
 
 
@@ -21,7 +21,7 @@ def fill(client: Client, actor: str, names: str) -> dict[str, str]:
 def test_all_pages_together_are_the_list(server: Server, connect: Clients, actor: str, page_size: int) -> None:
     client = connect(server.url, actor=ADMIN)
     fill(client, actor, "abcdefg")
-    found = client.tokens(Where("actorUrn", actor), sort="name", descending=False, page_size=page_size)
+    found = client.tokens(TokenFilter("actorUrn", actor), sort="name", descending=False, page_size=page_size)
     assert "".join(token.name for token in found) == "abcdefg"
 
 
@@ -29,7 +29,7 @@ def test_revocation_while_paging_hides_no_other_token(server: Server, connect: C
     client = connect(server.url, actor=ADMIN)
     fill(client, actor, "abcdefghij")
     given = []
-    for token in client.tokens(Where("actorUrn", actor), sort="name", descending=False, page_size=3):
+    for token in client.tokens(TokenFilter("actorUrn", actor), sort="name", descending=False, page_size=3):
         client.revoke_token(token.id)
         given.append(token.name)
     assert "".join(given) == "abcdefghij"
@@ -38,7 +38,7 @@ def test_revocation_while_paging_hides_no_other_token(server: Server, connect: C
 def test_creation_while_paging_repeats_no_token(server: Server, connect: Clients, actor: str) -> None:
     client = connect(server.url, actor=ADMIN)
     fill(client, actor, "mnopqrst")
-    found = client.tokens(Where("actorUrn", actor), sort="name", descending=False, page_size=3)
+    found = client.tokens(TokenFilter("actorUrn", actor), sort="name", descending=False, page_size=3)
     first = list(islice(found, 2))
     fill(client, actor, "abc")
     given = [token.name for token in [*first, *found]]
@@ -49,7 +49,7 @@ def test_creation_while_paging_repeats_no_token(server: Server, connect: Clients
 def test_list_is_fetched_only_as_far_as_it_is_asked_for(server: Server, connect: Clients, actor: str) -> None:
     client = connect(server.url, actor=ADMIN)
     ids = fill(client, actor, "abcdef")
-    found = client.tokens(Where("actorUrn", actor), sort="name", descending=False, page_size=2)
+    found = client.tokens(TokenFilter("actorUrn", actor), sort="name", descending=False, page_size=2)
     assert next(found).name == "a"
     client.revoke_token(ids["f"])
     assert "".join(token.name for token in found) == "bcde"

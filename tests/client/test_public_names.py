@@ -18,7 +18,7 @@ def public(kind: type) -> set[str]:
 
 def test_dir_shows_the_public_names_and_nothing_else() -> None:
     assert dir(watchword.client) == sorted(watchword.client.__all__)
-    assert {"AsyncClient", "Client", "TokenFile", "Where", "WatchwordError"} <= set(dir(watchword.client))
+    assert {"AsyncClient", "Client", "TokenFile", "TokenFilter", "WatchwordError"} <= set(dir(watchword.client))
     for name in watchword.client.__all__:
         assert getattr(watchword.client, name).__name__ == name
     with pytest.raises(AttributeError, match="httpx"):
@@ -62,7 +62,7 @@ def test_profiles_and_errors_are_read_without_loading_httpx() -> None:
         ("allowedNetworks[2]", "networks[2]"),
         ("atMost", "at_most"),
         ("endTimeMillis", "end_time"),
-        ("filters[1].values", "where[1].values"),
+        ("filters[1].values", "filters[1].values"),
         ("policies[3].actors.allUsers", "declared[3].actors.all_users"),
         ("id", "token_id"),
         ("Idempotency-Key", "key"),

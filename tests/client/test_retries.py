@@ -15,9 +15,9 @@ from tests.support.breaker import Breaker
 from tests.support.server import ADMIN, Server
 from tests.support.store_file import locked
 from tests.support.strangers import cut_line, web_server
-from watchword.client import Client, Conflict, PolicyActors, ServerError, Unavailable, Unreachable, Where
+from watchword.client import Client, Conflict, PolicyActors, ServerError, TokenFilter, Unavailable, Unreachable
 from watchword.client.api import ApiRequest
-from watchword.client.http_clients import LONGEST_PAUSE, Retries
+from watchword.client.http_clients import LONGEST_PAUSE, RequestRetries
 
 
 def test_read_is_tried_again_after_a_cut_line(connect: Clients) -> None:
@@ -79,7 +79,7 @@ def test_token_whose_answer_was_lost_is_asked_for_again_and_is_the_only_one(
         made = connect(between.url, actor=ADMIN).create_token(actor, "laptop", duration="ONE_DAY")
         assert len(between.seen) == 3
     assert server.verify(made.token.reveal()).status_code == 204
-    assert [token.id for token in connect(server.url, actor=ADMIN).tokens(Where("actorUrn", actor))] == [
+    assert [token.id for token in connect(server.url, actor=ADMIN).tokens(TokenFilter("actorUrn", actor))] == [
         made.metadata.id
     ]
 
@@ -113,7 +113,7 @@ def test_key_of_own_gives_the_same_token_again_and_is_good_for_no_other(
 def test_change_is_not_tried_again_on_the_word_of_a_gateway(connect: Clients, actor: str) -> None:
     with web_server(503) as gateway:
         with pytest.raises(Unreachable):
-            connect(gateway.url, actor=ADMIN, retries=5).suspend(actor)
+            connect(gateway.url, actor=ADMIN, retries=5).suspend_actor(actor)
         assert len(gateway.came) == 1
 
 
@@ -138,7 +138,7 @@ def test_change_refused_by_a_locked_store_is_made_just_once_when_the_store_is_fr
             assert isinstance(hasty.exception(), Unavailable)
         made = patient.result()
     clients = Clients(kind)
-    assert [token.id for token in clients(server.url, actor=ADMIN).tokens(Where("actorUrn", actor))] == [made]
+    assert [token.id for token in clients(server.url, actor=ADMIN).tokens(TokenFilter("actorUrn", actor))] == [made]
     clients.close()
 
 
@@ -158,7 +158,7 @@ unavailable = st.builds(
 def test_tries_are_bounded_and_no_pause_is_shorter_than_asked(
     changes: bool, key: str | None, retries: int, failures: list[Unavailable | Unreachable], jitter: float
 ) -> None:
-    retries_left, pauses = Retries(ApiRequest(str, changes=changes, key=key), retries, lambda: jitter), []
+    retries_left, pauses = RequestRetries(ApiRequest(str, changes=changes, key=key), retries, lambda: jitter), []
     for failure in failures:
         pause = retries_left.pause_after(failure)
         if pause is None:

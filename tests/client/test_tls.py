@@ -36,6 +36,22 @@ def test_unknown_certificate_is_rejected_and_a_named_one_believed(
     assert connect(url, actor=ADMIN, verify=own).me().urn == ADMIN
 
 
+def test_http_to_a_port_with_tls_is_explained(encrypted: tuple[str, Path], connect: Clients) -> None:
+    url, _ = encrypted
+    plain = url.replace("https:", "http:")
+    with pytest.raises(Unreachable, match="uses TLS on this port") as lost:
+        connect(plain, actor=ADMIN, retries=0).me()
+    assert lost.value.use_url == url
+    ran = watchword("whoami", "--url", plain, "--as", ADMIN)
+    assert ran.stderr.endswith(f"The server uses TLS on this port. Pass --url {url}\n")
+
+
+def test_https_to_a_port_without_tls_is_explained(server: Server, connect: Clients) -> None:
+    with pytest.raises(Unreachable, match="does not use TLS on this port") as lost:
+        connect(server.url.replace("http:", "https:"), actor=ADMIN, retries=0).me()
+    assert lost.value.use_url == server.url
+
+
 def test_commands_believe_the_certificate_that_the_environment_names(encrypted: tuple[str, Path]) -> None:
     url, certificate = encrypted
     refused = watchword("whoami", "--url", url, "--as", ADMIN)

@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.both_clients import Clients
 from tests.support.server import ADMIN, GENERATE, Server
-from watchword.client import ActorTokenCount, BadRequest, Conflict, NotFound, Unauthenticated, Where
+from watchword.client import ActorTokenCount, BadRequest, Conflict, NotFound, TokenFilter, Unauthenticated
 
 
 def test_token_is_made_with_limits_and_its_record_has_them(server: Server, connect: Clients, actor: str) -> None:
@@ -100,7 +100,7 @@ def test_token_is_rotated_and_the_old_one_ends_after_the_grace(server: Server, c
 def test_client_bulk_revocation_has_a_dry_run_and_a_receipt(server: Server, connect: Clients, actor: str) -> None:
     client = connect(server.url, actor=ADMIN)
     ids = sorted(client.create_token(actor, name, duration="ONE_DAY").metadata.id for name in ("a1", "a2", "b"))
-    some = (Where("actorUrn", actor), Where("name", "a", condition="START_WITH"))
+    some = (TokenFilter("actorUrn", actor), TokenFilter("name", "a", condition="START_WITH"))
     plan = client.plan_revocation(*some)
     assert (plan.count, plan.actors) == (2, (ActorTokenCount(actor, None, 2),))
     assert client.plan_revocation(ids=ids).count == 3
@@ -109,7 +109,7 @@ def test_client_bulk_revocation_has_a_dry_run_and_a_receipt(server: Server, conn
     assert refused.value.reason == "more_than_allowed_for"
     assert client.revoke_tokens(*some, at_most=plan.count).count == 2
     receipt = client.revoke_tokens(ids=ids)
-    left = [token.id for token in client.tokens(Where("actorUrn", actor), Where("status", "REVOKED"))]
+    left = [token.id for token in client.tokens(TokenFilter("actorUrn", actor), TokenFilter("status", "REVOKED"))]
     assert (receipt.count, len(left)) == (1, 3)
     (last,) = {token_id for token_id in left if client.get_token(token_id).name == "b"}
     assert receipt.digest == hashlib.sha256(f"{last}\n".encode()).hexdigest()
@@ -119,20 +119,20 @@ def test_client_bulk_revocation_has_a_dry_run_and_a_receipt(server: Server, conn
 def test_revoking_everything_needs_an_explicit_argument(server: Server, connect: Clients) -> None:
     with pytest.raises(BadRequest) as refused:
         connect(server.url, actor=ADMIN).plan_revocation()
-    assert (refused.value.field, refused.value.argument) == ("all", "everything")
-    assert connect(server.url, actor=ADMIN).plan_revocation(everything=True).count >= 0
+    assert (refused.value.field, refused.value.argument) == ("all", "all_actors")
+    assert connect(server.url, actor=ADMIN).plan_revocation(all_actors=True).count >= 0
 
 
 def test_holder_revokes_a_token_without_credential(server: Server, connect: Clients, actor: str) -> None:
     made = connect(server.url, actor=ADMIN).create_token(actor, "lost", duration="ONE_DAY")
     stranger = connect(server.url)
-    stranger.surrender_token(made.token)
-    stranger.surrender_token(made.token)
-    stranger.surrender_token("no.such.token")
+    stranger.revoke_by_possession(made.token)
+    stranger.revoke_by_possession(made.token)
+    stranger.revoke_by_possession("no.such.token")
     with pytest.raises(Unauthenticated):
         connect(server.url, token=made.token).verify_token()
     with pytest.raises(BadRequest) as refused:
-        stranger.surrender_token("")
+        stranger.revoke_by_possession("")
     assert refused.value.reason == "invalid_request"
 
 

@@ -156,7 +156,7 @@ def test_command_line_of_another_user_says_which_user_to_run_it_as(server: Serve
     command = [runuser, "-u", OTHER, "--", "env", "HOME=/tmp", *words]
     done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, cwd="/", check=False)
     assert (done.returncode, done.stdout) == (1, "")
-    assert "Run it as that user, or set WATCHWORD_TOKEN." in done.stderr
+    assert "--as needs a server in local mode and the user that it runs as. Or set WATCHWORD_TOKEN." in done.stderr
     assert "local mode alone" not in done.stderr
 
 

@@ -165,7 +165,8 @@ def test_client_depends_only_on_httpx(client_only: Path, server: Server, tmp_pat
         "import asyncio, sys; from watchword.client import AsyncClient, Client; import watchword.client.middleware\n"
         "async def ask():\n"
         "    async with AsyncClient(sys.argv[1], actor=sys.argv[2]) as client: return (await client.me()).urn\n"
-        "with Client(sys.argv[1], actor=sys.argv[2]) as client: print(client.me().urn, client.server().version)\n"
+        "with Client(sys.argv[1], actor=sys.argv[2]) as client:\n"
+        "    print(client.me().urn, client.get_server_info().version)\n"
         "print(asyncio.run(ask()))"
     )
 

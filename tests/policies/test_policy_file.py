@@ -117,7 +117,7 @@ def test_policy_file_defines_webhooks(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("before", "after", "told"),
     [
-        ("keep: P30D", "keep: 30", "line 3: retention[0].keep must be an ISO 8601 duration"),
+        ("keep: P30D", "keep: 30", "line 3: retention[0].keep must be a duration such as 30d"),
         ("    keep: P30D\n", "", "line 2: retention[0] lacks the key 'keep'"),
         ("keep: P30D", "kept: P30D", "line 3: retention[0] has no key 'kept'; its keys are atMost, hold, keep"),
         ("removeAfter: P60D", "removeAfter: P1D", "line 4: retention[0].removeAfter must be at least keep"),

@@ -3,7 +3,7 @@
 import click
 
 from watchword import __version__
-from watchword.cli.run import Group
+from watchword.cli.run import CommandGroup
 
 _COMMANDS = {
     "serve": ("serve", "Run the service until it is stopped."),
@@ -34,7 +34,7 @@ _COMMANDS = {
 
 
 @click.group(
-    cls=Group, lazy=_COMMANDS, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
+    cls=CommandGroup, lazy=_COMMANDS, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
 )
 @click.version_option(__version__, prog_name="watchword")
 @click.option("--debug", is_flag=True, help="Print a traceback after an error.")

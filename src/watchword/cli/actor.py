@@ -4,11 +4,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from watchword.cli.options import json_flag, list_flags, yes_flag
+from watchword.cli.options import ActorParam, json_flag, list_flags, yes_flag
 from watchword.cli.output import (
     Cell,
     Column,
-    When,
+    TimeCell,
     iso,
     json_text,
     json_value,
@@ -17,10 +17,11 @@ from watchword.cli.output import (
     say_json,
     show_list,
     show_one,
+    show_result,
     with_name,
 )
-from watchword.cli.remote import confirm, need_confirmation, urn_argument, with_client
-from watchword.cli.run import Group, WrongUse
+from watchword.cli.remote import actor_argument, confirm, need_confirmation, urn_argument, with_client
+from watchword.cli.run import CommandGroup, WrongUse
 from watchword.domain.actors import ActorStatus
 from watchword.domain.names import ACCOUNT_PREFIX
 
@@ -31,18 +32,19 @@ if TYPE_CHECKING:
 
 
 _SUSPENDED = ActorStatus.SUSPENDED.value
+_UNUSED = "No tokens, groups or policies reference it."
 
 
-@click.group(cls=Group)
+@click.group(cls=CommandGroup)
 def actor() -> None:
-    """List, name, link, suspend, resume and offboard actors."""
+    """List, name, link, suspend, resume and offboard actors. ACTOR is a URN, or NAME for urn:li:corpuser:NAME."""
 
 
 _ACTOR_COLUMNS: "list[Column[ActorSummary]]" = [
     Column("URN", lambda actor: actor.urn),
     Column("STATUS", lambda actor: actor.status),
     Column("NAME", lambda actor: actor.display_name, free=True),
-    Column("CHANGED", lambda actor: When(actor.changed_at)),
+    Column("CHANGED", lambda actor: TimeCell(actor.changed_at)),
     Column("TOKENS", lambda actor: actor.live_token_count),
     Column("GROUPS", lambda actor: actor.groups, free=True),
     Column("EMAIL", lambda actor: actor.email, free=True),
@@ -66,7 +68,7 @@ def list_actors(client: "Client", prefix: str, search: str, suspended: bool, lim
 
 
 @actor.command()
-@click.argument("urn")
+@actor_argument
 @json_flag
 @with_client
 def show(client: "Client", urn: str, as_json: bool) -> None:
@@ -74,13 +76,13 @@ def show(client: "Client", urn: str, as_json: bool) -> None:
 
     Example: watchword actor show urn:li:corpuser:alice
     """
-    found, privileges, scopes = client.actor(urn), client.granted_privileges(urn), client.granted_scopes(urn)
+    found, privileges, scopes = client.get_actor(urn), client.granted_privileges(urn), client.granted_scopes(urn)
     pairs: dict[str, Cell] = {
-        "Urn": found.urn,
+        "URN": found.urn,
         "Name": found.display_name,
         "E-mail": found.email,
         "Status": found.status,
-        "Changed": When(found.changed_at),
+        "Changed": TimeCell(found.changed_at),
         "Changed by": found.changed_by,
         "Live tokens": found.live_token_count,
         **({"Suspended tokens": found.suspended_token_count} if found.status == _SUSPENDED else {}),
@@ -88,7 +90,7 @@ def show(client: "Client", urn: str, as_json: bool) -> None:
         "Groups": found.groups,
         "Groups by sign-in": found.external_groups,
         "Person": None if found.identity is None else f"{found.identity.subject} at {found.identity.issuer}",
-        "Last sign-in": None if found.identity is None else When(found.identity.signed_in_at),
+        "Last sign-in": None if found.identity is None else TimeCell(found.identity.signed_in_at),
         "Privileges": privileges,
     }
     pairs |= {"Scopes": scopes} if scopes else {}
@@ -96,11 +98,12 @@ def show(client: "Client", urn: str, as_json: bool) -> None:
 
 
 @actor.command("set")
-@click.argument("urn")
+@actor_argument
 @click.option("--name", help="Display name; an empty one removes it.")
 @click.option("--email", help="E-mail address; an empty one removes it.")
+@json_flag
 @with_client
-def set_names(client: "Client", urn: str, name: str | None, email: str | None) -> None:
+def set_names(client: "Client", urn: str, name: str | None, email: str | None, as_json: bool) -> None:
     """Set the display name and e-mail address of an actor. They are shown beside its URN and decide nothing.
 
     Example: watchword actor set urn:li:corpuser:alice --name "Alice Example" --email alice@example.com
@@ -108,37 +111,46 @@ def set_names(client: "Client", urn: str, name: str | None, email: str | None) -
     if name is None and email is None:
         raise WrongUse("Pass --name, --email or both.")
     client.set_actor(urn, display_name=name, email=email)
-    say(f"Updated {urn}")
+    _show_outcome(client, urn, f"Updated {urn}", as_json=as_json)
+
+
+def _show_outcome(client: "Client", urn: str, sentence: str, *, as_json: bool) -> None:
+    show_result(sentence, client.get_actor(urn) if as_json else None, json=as_json)
 
 
 @actor.command()
-@click.argument("urn")
+@actor_argument
+@json_flag
 @with_client
-def suspend(client: "Client", urn: str) -> None:
+def suspend(client: "Client", urn: str, as_json: bool) -> None:
     """Suspend an actor: reject its requests, tokens and sessions from now on.
 
     The actor need not be known: a URN that was never seen is suspended too, and the output says so.
 
     Example: watchword actor suspend urn:li:corpuser:mallory
     """
-    found = client.actor(urn)
-    client.suspend(urn)
+    found = client.get_actor(urn)
+    client.suspend_actor(urn)
     already = found.status == _SUSPENDED
-    say(f"{urn} was suspended already." if already else f"Suspended {urn}")
+    sentence = f"{urn} was suspended already." if already else f"Suspended {urn}"
+    _show_outcome(client, urn, sentence, as_json=as_json)
+    if as_json:
+        return
     if not found.known:
-        say(f"    {_unknown(urn, suspended=already)}")
+        say(f"    {_unknown(urn)}")
     else:
         tokens, sessions = found.live_token_count + found.suspended_token_count, found.session_count
         say(f"    Rejected from now on: {plural(tokens, 'live token')}, {plural(sessions, 'console session')}.")
 
 
 @actor.command()
-@click.argument("urn")
+@actor_argument
 @click.argument("subject", required=False)
 @click.option("--issuer", help="Issuer of the identity provider. Default: that of the server's settings.")
 @click.option("--clear", is_flag=True, help="Remove the link. The next sign-in makes a new one.")
+@json_flag
 @with_client
-def link(client: "Client", urn: str, subject: str | None, issuer: str | None, clear: bool) -> None:
+def link(client: "Client", urn: str, subject: str | None, issuer: str | None, clear: bool, as_json: bool) -> None:
     """Link an actor to a person of the identity provider, by the person's claim `sub`.
 
     The first sign-in links an actor by itself. After that only the same person signs in as the actor, until it is
@@ -150,11 +162,12 @@ def link(client: "Client", urn: str, subject: str | None, issuer: str | None, cl
     if clear == (subject is not None):
         raise WrongUse("Give either SUBJECT or --clear.")
     client.link_actor(urn, subject, issuer=issuer)
-    say(f"{urn} is linked to nobody. The next sign-in links it." if clear else f"Linked {urn} to {subject}")
+    sentence = f"{urn} is not linked. The next sign-in links it." if clear else f"Linked {urn} to {subject}"
+    _show_outcome(client, urn, sentence, as_json=as_json)
 
 
 @actor.command()
-@click.argument("urn")
+@actor_argument
 @click.option("--revoke-minted", is_flag=True, help="Also revoke live tokens that the actor created for others.")
 @click.option("--dry-run", is_flag=True, help="Only show what would be done.")
 @yes_flag
@@ -170,7 +183,7 @@ def offboard(client: "Client", urn: str, revoke_minted: bool, dry_run: bool, yes
     Example: watchword actor offboard urn:li:corpuser:mallory --dry-run
     """
     need_confirmation(yes=yes, dry_run=dry_run)
-    found = client.offboard(urn)
+    found = client.offboard_actor(urn)
     if not as_json:
         _show_plan(found, revoke_minted=revoke_minted)
     elif dry_run:
@@ -180,19 +193,18 @@ def offboard(client: "Client", urn: str, revoke_minted: bool, dry_run: bool, yes
             say("This was a dry run. Nothing was changed.")
         return
     confirm(f"Offboard {urn}?", yes=yes)
-    done = client.offboard(urn, dry_run=False, revoke_minted=revoke_minted)
+    done = client.offboard_actor(urn, dry_run=False, revoke_minted=revoke_minted)
     if as_json:
         say_json(done)
     elif done.receipt is not None:
         _show_receipt(done.urn, done.receipt)
         if not done.known:
-            say(f"  {_unknown(urn, suspended=found.status == _SUSPENDED)}")
+            say(f"  {_unknown(urn)}")
 
 
 def _show_plan(found: "OffboardingReport", *, revoke_minted: bool) -> None:
-    besides = " else" if found.status == _SUSPENDED else ""
-    unknown = "" if found.known else f"; nothing{besides} is known of it"
-    say(f"{with_name(found.urn, found.display_name)} is {found.status}{unknown}.")
+    unknown = "" if found.known else f" {_UNUSED}"
+    say(f"{with_name(found.urn, found.display_name)} is {found.status}.{unknown}")
     if (before := found.suspension) is not None:
         revoked = plural(before.tokens.count + before.minted_tokens.count, "token")
         by = with_name(before.actor_urn, before.actor_name)
@@ -227,25 +239,26 @@ def _show_receipt(urn: str, receipt: "OffboardingResult") -> None:
     say(f"  Ended {plural(receipt.session_count, 'console session')}, left {plural(len(receipt.groups), 'group')}.")
 
 
-def _unknown(urn: str, *, suspended: bool) -> str:
-    nothing = "Nothing else" if suspended else "Nothing"
-    return f"{nothing} is known of it. If you mistyped it, undo this: watchword actor resume {urn}"
+def _unknown(urn: str) -> str:
+    return f"{_UNUSED} If you mistyped it, undo this: watchword actor resume {urn}"
 
 
 @actor.command()
-@click.argument("urn")
+@actor_argument
+@json_flag
 @with_client
-def resume(client: "Client", urn: str) -> None:
+def resume(client: "Client", urn: str, as_json: bool) -> None:
     """Resume a suspended actor. Its unexpired tokens work again.
 
     Example: watchword actor resume urn:li:corpuser:mallory
     """
-    found = client.actor(urn)
-    if found.status != _SUSPENDED:
-        say(f"{urn} was not suspended.{'' if found.known else ' Nothing is known of it.'}")
-        return
-    client.resume(urn)
-    say(f"Resumed {urn}")
+    found = client.get_actor(urn)
+    sentence = f"Resumed {urn}"
+    if found.status == _SUSPENDED:
+        client.resume_actor(urn)
+    else:
+        sentence = f"{urn} was not suspended.{'' if found.known else f' {_UNUSED}'}"
+    _show_outcome(client, urn, sentence, as_json=as_json)
 
 
 if TYPE_CHECKING:
@@ -254,21 +267,21 @@ if TYPE_CHECKING:
 _SESSION_COLUMNS: "list[Column[SessionInfo]]" = [
     Column("ID", lambda session: session.id),
     Column("ACTOR", lambda session: with_name(session.actor_urn, session.actor_name), free=True),
-    Column("BY", lambda session: session.method.lower()),
-    Column("CREATED", lambda session: When(session.created_at)),
-    Column("SEEN", lambda session: When(session.seen_at)),
-    Column("ENDS", lambda session: When(session.ends_at)),
+    Column("SIGN-IN", lambda session: session.method.lower()),
+    Column("CREATED", lambda session: TimeCell(session.created_at)),
+    Column("LAST USED", lambda session: TimeCell(session.seen_at)),
+    Column("ENDS", lambda session: TimeCell(session.ends_at)),
     Column("FROM", lambda session: session.peer),
 ]
 
 
-@click.group(cls=Group)
+@click.group(cls=CommandGroup)
 def session() -> None:
     """List and end console sessions."""
 
 
 @session.command("list")
-@click.option("--actor", metavar="URN", help="Sessions of this actor. Default: your own.")
+@click.option("--actor", type=ActorParam(), help="Sessions of this actor. Default: your own.")
 @click.option("--all", "all_actors", is_flag=True, help="Sessions of all actors.")
 @list_flags()
 @with_client
@@ -285,14 +298,15 @@ def list_sessions(client: "Client", actor: str | None, all_actors: bool, limit: 
 
 @session.command()
 @click.argument("session_id", metavar="ID")
+@json_flag
 @with_client
-def end(client: "Client", session_id: str) -> None:
+def end(client: "Client", session_id: str, as_json: bool) -> None:
     """End a console session. Its browser must sign in again.
 
     Example: watchword session end 47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=
     """
     client.end_session(session_id)
-    say(f"Ended {session_id}")
+    show_result(f"Ended {session_id}", {"id": session_id, "ended": True}, json=as_json)
 
 
 if TYPE_CHECKING:
@@ -302,13 +316,13 @@ _ACCOUNT_COLUMNS: "list[Column[ServiceAccountInfo]]" = [
     Column("URN", lambda account: account.urn, terse=("ACCOUNT", ACCOUNT_PREFIX)),
     Column("NAME", lambda account: account.display_name, free=True),
     Column("STATUS", lambda account: account.status),
-    Column("CREATED", lambda account: When(account.created_at)),
+    Column("CREATED", lambda account: TimeCell(account.created_at)),
     Column("DESCRIPTION", lambda account: account.description, free=True),
 ]
 _account = urn_argument("ACCOUNT", ACCOUNT_PREFIX)
 
 
-@click.group(cls=Group)
+@click.group(cls=CommandGroup)
 def account() -> None:
     """Manage service accounts, the actors for programs. ACCOUNT is a URN or the id at its end."""
 
@@ -325,7 +339,7 @@ def create(client: "Client", id_: str | None, name: str, description: str | None
     Example: watchword account create --id airflow --name Airflow
     Example: ACCOUNT=$(watchword account create --name nightly-build)
     """
-    made = client.create_service_account(name, id=id_, description=description)
+    made = client.create_service_account(name, account_id=id_, description=description)
     say(json_text(made) if as_json else made.urn)
 
 
@@ -354,11 +368,11 @@ def show_account(client: "Client", urn: str, as_json: bool) -> None:
     found = client.get_service_account(urn)
     live = _count_tokens(client, urn, "effectiveStatus")
     pairs = {
-        "Urn": found.urn,
+        "URN": found.urn,
         "Name": found.display_name,
         "Description": found.description,
         "Status": found.status,
-        "Created": When(found.created_at),
+        "Created": TimeCell(found.created_at),
         "Created by": with_name(found.created_by, found.created_by_name),
         "Live tokens": live,
     }
@@ -368,23 +382,25 @@ def show_account(client: "Client", urn: str, as_json: bool) -> None:
 @account.command()
 @_account
 @yes_flag
+@json_flag
 @with_client
-def delete(client: "Client", urn: str, yes: bool) -> None:
+def delete(client: "Client", urn: str, yes: bool, as_json: bool) -> None:
     """Delete a service account and revoke its tokens. Its URN is never used again.
 
     Example: watchword account delete airflow --yes
     """
     found = client.get_service_account(urn)
     # Those of a suspended account too.
-    tokens = plural(_count_tokens(client, urn, "status"), "token")
+    count = _count_tokens(client, urn, "status")
+    tokens = plural(count, "token")
     name = f"{urn} ({found.display_name})"
     confirm(f"Delete {name} and revoke {tokens}? This cannot be undone.", yes=yes)
     client.delete_service_account(urn)
-    say(f"Deleted {urn} with {tokens}")
+    show_result(f"Deleted {urn} with {tokens}", {"urn": urn, "deleted": True, "revokedTokens": count}, json=as_json)
 
 
 def _count_tokens(client: "Client", urn: str, status: str) -> int:
     """Tokens of the account that are ACTIVE by this field."""
-    from watchword.client import Where
+    from watchword.client import TokenFilter
 
-    return client.token_page(Where("actorUrn", urn), Where(status, "ACTIVE"), count=0).total
+    return client.token_page(TokenFilter("actorUrn", urn), TokenFilter(status, "ACTIVE"), count=0).total

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import click
 
 from watchword.cli.local import Wiring, need_store, with_store
-from watchword.cli.options import Span, json_flag
-from watchword.cli.output import Cell, Column, When, progress, say, say_json, show_list, show_one, warn
+from watchword.cli.options import DurationParam, json_flag
+from watchword.cli.output import Cell, Column, TimeCell, progress, say, say_json, show_list, show_one, warn
 from watchword.cli.remote import with_client
-from watchword.cli.run import Group, WrongUse
+from watchword.cli.run import CommandGroup, WrongUse
 from watchword.domain.datahub import ReportLine
 from watchword.domain.errors import Fault, OperatorError
 from watchword.settings import Settings, read_datahub_url
@@ -32,7 +32,7 @@ _COLUMNS: list[Column[ReportLine]] = [
 ]
 
 
-@click.group(cls=Group, name="import")
+@click.group(cls=CommandGroup, name="import")
 def import_() -> None:
     """Import tokens, people, groups and policies from DataHub."""
 
@@ -45,7 +45,7 @@ def import_() -> None:
     help="DataHub's database (mysql://… or postgresql://…, without a password), its export file, or - for standard "
     "input. [default: WATCHWORD_DATAHUB_URL, or the file that WATCHWORD_DATAHUB_URL_FILE names]",
 )
-@click.option("--dry-run", is_flag=True, help="Only show what would come, what would not, and why.")
+@click.option("--dry-run", is_flag=True, help="Show what would be imported or skipped, with reasons.")
 @click.option("--allow-no-expiry", is_flag=True, help="Import tokens that never expire too.")
 @click.option("--allow-root", is_flag=True, help="Import tokens of the root actor too, who may do everything here.")
 @click.option("--tokens-only", is_flag=True, help="Leave groups and policies as they are here.")
@@ -60,7 +60,10 @@ def import_() -> None:
 )
 @click.option("--follow", is_flag=True, help="Run again and again, until Ctrl-C.")
 @click.option(
-    "--every", type=Span(seconds=True), default="60", show_default="60s", help="Pause between runs of --follow."
+    "--every",
+    type=DurationParam(seconds=True),
+    default="60",
+    help="Pause between runs of --follow. [default: 60s]",
 )
 @json_flag
 @with_store
@@ -131,14 +134,14 @@ def status(client: "Client", as_json: bool) -> None:
 
     Example: watchword import status
     """
-    found = client.import_status()
+    found = client.get_import_status()
     pairs: dict[str, Cell] = {
         "Imported tokens": found.tokens,
         "Live": found.live,
         "Of these, used in 30 days": found.used_in_30_days,
         "Of these, never expire": found.unlimited,
-        "Last one expires": When(found.last_expires_at, "none"),
-        "Last change by an import": When(found.last_changed_at, "unknown"),
+        "Last one expires": TimeCell(found.last_expires_at, "none"),
+        "Last change by an import": TimeCell(found.last_changed_at, "unknown"),
         "Salt of DataHub": "set" if found.has_salt else "not set: every imported token is rejected",
     }
     show_one(pairs, found, json=as_json)

@@ -2,15 +2,31 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import NoReturn
 
 import click
 
 from watchword.cli.local import LocalService, Progress, Wiring, need_store, run_locally, with_store
-from watchword.cli.options import json_flag, with_settings
-from watchword.cli.output import When, byte_size, iso, json_value, plural, progress, say, say_json, warn
-from watchword.cli.run import Group
+from watchword.cli.options import json_flag, list_flags, with_settings
+from watchword.cli.output import (
+    Column,
+    TimeCell,
+    byte_size,
+    iso,
+    json_value,
+    plural,
+    progress,
+    say,
+    say_json,
+    show_list,
+    show_result,
+    warn,
+)
+from watchword.cli.run import CommandGroup
+from watchword.client.records import from_millis
 from watchword.domain.actors import system_precondition
 from watchword.domain.admin import Backup, BackupContents, RestoreChoice, RestorePreview, RestoreResult, describe_rows
 from watchword.domain.errors import OperatorError
@@ -33,34 +49,40 @@ _CHANGES = {
 }
 
 
-@click.group(cls=Group)
+@click.group(cls=CommandGroup)
 def db() -> None:
     """Migrate, check, back up, restore and copy the database."""
 
 
 @db.command()
+@json_flag
 @with_store
-def migrate(wiring: Wiring, settings: Settings) -> None:
+def migrate(wiring: Wiring, as_json: bool, settings: Settings) -> None:
     """Create the store, or migrate it to this version's schema. Only this command and `serve` migrate.
 
     Example: watchword db migrate --data-dir ./watchword-data
     """
-    say(str(wiring.prepare_store(settings)))
+    done = wiring.prepare_store(settings)
+    show_result(str(done), {"schemaBefore": done.before or None, "schema": done.after}, json=as_json)
 
 
 @db.command()
+@json_flag
 @with_store
-def check(wiring: Wiring, settings: Settings) -> None:
+def check(wiring: Wiring, as_json: bool, settings: Settings) -> None:
     """Check the store's integrity; exit with 1 if a check fails. Safe while the service runs.
 
     Example: watchword db check --data-dir ./watchword-data
     """
     need_store(wiring, settings)
-    sound = True
+    problems: dict[str, str | None] = {}
     for law, problem in wiring.check_store(settings):
-        sound = sound and problem is None
-        say(f"{'ok  ' if problem is None else 'BAD '} {law}{f': {problem}' if problem else ''}")
-    if not sound:
+        problems[law] = problem
+        if not as_json:
+            say(f"{'ok  ' if problem is None else 'BAD '} {law}{f': {problem}' if problem else ''}")
+    if as_json:
+        say_json([{"check": law, "ok": problem is None, "problem": problem} for law, problem in problems.items()])
+    if any(problems.values()):
         raise SystemExit(1)
 
 
@@ -239,15 +261,15 @@ def _contents(contents: BackupContents) -> str:
     return f"{plural(contents.tokens, 'token')} ({contents.live:,} live), schema version {contents.schema_version}"
 
 
-@click.group(cls=Group)
+@click.group(cls=CommandGroup)
 def keys() -> None:
     """Manage the signing keys and the master key."""
 
 
 @keys.command("list")
-@json_flag
+@list_flags()
 @with_store
-def list_keys(wiring: Wiring, as_json: bool, settings: Settings) -> None:
+def list_keys(wiring: Wiring, limit: int, as_json: bool, settings: Settings) -> None:
     """List signing keys, newest first. The first signs; the others stay published until their last token has expired.
     The last line is the next key, which is published and signs after the next rotation.
 
@@ -258,25 +280,39 @@ def list_keys(wiring: Wiring, as_json: bool, settings: Settings) -> None:
         return await service.keys.all(), await service.keys.following()
 
     found, following = run_locally(wiring, settings, read)
-    states = [(key, "signs" if key.retired_at is None else "retired") for key in found] + [(following, "next")]
-    if as_json:
-        say_json([_row(key, state) for key, state in states])
-        return
-    for key, state in states:
-        shown = f"published until {When(key.published_until, 'removed').iso}" if state == "retired" else state
-        say(f"{key.kid}  {key.kind.value}  created {iso(key.created_at)}  {shown}")
+    rows = [_key_row(key, "signs" if key.retired_at is None else "retired") for key in found]
+    show_list([*rows, _key_row(following, "next")], _KEY_COLUMNS, json=as_json, limit=limit, empty="")
 
 
-def _row(key: SealedKey, state: str) -> dict[str, str | None]:
-    times = {"createdAt": key.created_at, "retiredAt": key.retired_at, "publishedUntil": key.published_until}
-    shown = {name: None if at is None else iso(at) for name, at in times.items()}
-    return {"kid": key.kid, "kind": key.kind.value, "state": state, **shown}
+@dataclass(frozen=True, slots=True)
+class _KeyRow:
+    kid: str
+    kind: str
+    state: str
+    created_at: datetime
+    retired_at: datetime | None
+    published_until: datetime | None
+
+
+_KEY_COLUMNS: list[Column[_KeyRow]] = [
+    Column("ID", lambda key: key.kid),
+    Column("KIND", lambda key: key.kind),
+    Column("STATE", lambda key: key.state),
+    Column("CREATED", lambda key: TimeCell(key.created_at)),
+    Column("PUBLISHED UNTIL", lambda key: TimeCell(key.published_until, "removed") if key.state == "retired" else None),
+]
+
+
+def _key_row(key: SealedKey, state: str) -> _KeyRow:
+    times = (None if at is None else from_millis(at) for at in (key.retired_at, key.published_until))
+    return _KeyRow(key.kid, key.kind.value, state, from_millis(key.created_at), *times)
 
 
 @keys.command()
 @click.option("--kind", type=click.Choice([kind.name.lower() for kind in KeyKind]), help="Change to keys of this kind.")
+@json_flag
 @with_store
-def rotate(wiring: Wiring, kind: str | None, settings: Settings) -> None:
+def rotate(wiring: Wiring, kind: str | None, as_json: bool, settings: Settings) -> None:
     """Sign with the next key from now on, on every instance. Existing tokens stay valid.
 
     With --kind and a next key of another kind, publish one of that kind instead: it signs when you run the command
@@ -287,11 +323,11 @@ def rotate(wiring: Wiring, kind: str | None, settings: Settings) -> None:
     """
     by = system_precondition("command line")
 
-    async def run(service: LocalService) -> str:
+    async def run(service: LocalService) -> tuple[str, dict[str, str | None]]:
         prepared = None if kind is None else await service.keys.prepare(by, KeyKind[kind.upper()])
         if prepared is None or prepared.waits_until is None:
             key = await service.keys.rotate(by)
-            return f"Signing with {key.kid} ({key.kind.value}) from now on."
+            return f"Signing with {key.kid} ({key.kind.value}) from now on.", _rotated(key, None)
         key = prepared.key
         again = f"Run this again after {iso(prepared.waits_until)}, when services that cache the keys know it."
         if not prepared.is_new:
@@ -299,15 +335,23 @@ def rotate(wiring: Wiring, kind: str | None, settings: Settings) -> None:
                 f"{key.kid} ({key.kind.value}) was published at {iso(key.created_at)}. {again} To sign with it now: "
                 "watchword keys rotate"
             )
-        return f"Published {key.kid} ({key.kind.value}). It does not sign yet. {again}"
+        sentence = f"Published {key.kid} ({key.kind.value}). It does not sign yet. {again}"
+        return sentence, _rotated(key, prepared.waits_until)
 
-    say(run_locally(wiring, settings, run))
+    sentence, record = run_locally(wiring, settings, run)
+    show_result(sentence, record, json=as_json)
+
+
+def _rotated(key: SealedKey, waits_until: int | None) -> dict[str, str | None]:
+    waits = None if waits_until is None else iso(waits_until)
+    return {"kid": key.kid, "kind": key.kind.value, "state": "next" if waits else "signs", "waitsUntil": waits}
 
 
 @keys.command()
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+@json_flag
 @click.pass_obj
-def master(wiring: Wiring, file: Path) -> None:
+def master(wiring: Wiring, file: Path, as_json: bool) -> None:
     """Create a master key for a store on PostgreSQL. Every instance needs the same one: WATCHWORD_MASTER_KEY_FILE.
 
     It encrypts the signing keys. Keep a copy apart from the database's backups. An existing file is not overwritten.
@@ -315,4 +359,5 @@ def master(wiring: Wiring, file: Path) -> None:
     Example: watchword keys master /etc/watchword/master.key
     """
     wiring.make_key(file)
-    say(f"Created {file}. Keep a copy in a safe place: without it the store cannot be opened.")
+    sentence = f"Created {file}. Keep a copy in a safe place: without it the store cannot be opened."
+    show_result(sentence, {"file": str(file)}, json=as_json)

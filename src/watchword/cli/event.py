@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from watchword.cli.options import Moment, list_flags, page_size, repeatable, urns_flag
-from watchword.cli.output import Column, When, json_text, say, say_json, show_list
+from watchword.cli.options import ActorParam, TimeParam, list_flags, page_size, repeatable, urns_flag
+from watchword.cli.output import Column, TimeCell, json_text, say, say_json, show_list
 from watchword.cli.remote import patiently, with_client
-from watchword.cli.run import Group, WrongUse
+from watchword.cli.run import CommandGroup, WrongUse
 from watchword.client.records import from_millis
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ than a minute. So each look goes back by the first, and one in ten by the second
 """
 
 _COLUMNS: "list[Column[EventInfo]]" = [
-    Column("AT", lambda event: When(event.at)),
+    Column("AT", lambda event: TimeCell(event.at)),
     Column("ACTION", lambda event: event.action),
     Column("ACTOR", lambda event: event.actor_urn, name=lambda event: event.actor_name),
     Column("TARGET", lambda event: event.target, free=True, name=lambda event: event.target_name),
@@ -37,18 +37,18 @@ _ACTION_COLUMNS: "list[Column[EventAction]]" = [
 ]
 
 
-@click.group(cls=Group)
+@click.group(cls=CommandGroup)
 def event() -> None:
     """Read the audit log."""
 
 
 @event.command("list")
-@repeatable("--actor", "actors", "URN", "Events of this actor.")
-@repeatable("--about", "about", "URN", "Events about this actor or its tokens.")
+@repeatable("--actor", "actors", "ACTOR", "Events of this actor.", type=ActorParam())
+@repeatable("--about", "about", "ACTOR", "Events about this actor or its tokens.", type=ActorParam())
 @repeatable("--action", "actions", "WORD", "Events with this action. `watchword event actions` lists them.")
 @repeatable("--target", "targets", "TEXT", "Events on this id or URN.")
-@click.option("--since", type=Moment(ago=True), help="From a date, time, or span back such as 1d.")
-@click.option("--until", type=Moment(ago=True), help="Before a date, time, or span back.")
+@click.option("--since", type=TimeParam(ago=True), help="From a date, time, or span back such as 1d.")
+@click.option("--until", type=TimeParam(ago=True), help="Before a date, time, or span back.")
 @click.option("--follow", is_flag=True, help="Print events oldest first, then new ones as they happen, until Ctrl-C.")
 @urns_flag
 @list_flags(default=100)
@@ -104,7 +104,7 @@ def _print_event(found: "EventInfo", *, as_json: bool) -> None:
         say_json(found)
         return
     detail = json_text(found.detail) if found.detail else ""
-    words = When(found.at).iso, found.action, found.actor_urn, found.target, detail
+    words = TimeCell(found.at).iso, found.action, found.actor_urn, found.target, detail
     say("  ".join(word for word in words if word))
 
 

@@ -4,10 +4,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from watchword.cli.options import json_flag, list_flags, yes_flag
-from watchword.cli.output import Column, json_value, plural, say, show_list, show_one, with_name
+from watchword.cli.options import ActorParam, json_flag, list_flags, yes_flag
+from watchword.cli.output import Column, json_value, plural, show_list, show_one, show_result, with_name
 from watchword.cli.remote import confirm, urn_argument, with_client
-from watchword.cli.run import Group
+from watchword.cli.run import CommandGroup
 from watchword.domain.names import GROUP_PREFIX
 
 if TYPE_CHECKING:
@@ -20,10 +20,10 @@ _COLUMNS: "list[Column[GroupInfo]]" = [
     Column("DESCRIPTION", lambda group: group.description, free=True),
 ]
 _group = urn_argument("GROUP", GROUP_PREFIX)
-_users = click.argument("users", nargs=-1, required=True, metavar="USER...")
+_users = click.argument("users", nargs=-1, required=True, metavar="USER...", type=ActorParam())
 
 
-@click.group(cls=Group)
+@click.group(cls=CommandGroup)
 def group() -> None:
     """Manage groups of actors that policies name. GROUP is a URN or the id at its end."""
 
@@ -50,7 +50,7 @@ def show(client: "Client", urn: str, as_json: bool) -> None:
     """
     found, members = client.get_group(urn), tuple(client.group_members(urn))
     shown = [with_name(member.urn, member.display_name) for member in members]
-    pairs = {"Urn": found.urn, "Name": found.name, "Description": found.description, "Members": shown}
+    pairs = {"URN": found.urn, "Name": found.name, "Description": found.description, "Members": shown}
     show_one(pairs, {**json_value(found), "members": members}, json=as_json)
 
 
@@ -58,20 +58,23 @@ def show(client: "Client", urn: str, as_json: bool) -> None:
 @click.argument("id_", metavar="[ID]", required=False)
 @click.option("--name", required=True, help="Display name.")
 @click.option("--description", help="Description of the group.")
+@json_flag
 @with_client
-def create(client: "Client", id_: str | None, name: str, description: str | None) -> None:
+def create(client: "Client", id_: str | None, name: str, description: str | None, as_json: bool) -> None:
     """Create a group and print its URN, which ends with ID.
 
     Example: watchword group create ops --name Operations
     """
-    say(client.create_group(name, id=id_, description=description))
+    urn = client.create_group(name, group_id=id_, description=description)
+    show_result(urn, client.get_group(urn) if as_json else None, json=as_json)
 
 
 @group.command()
 @_group
 @yes_flag
+@json_flag
 @with_client
-def delete(client: "Client", urn: str, yes: bool) -> None:
+def delete(client: "Client", urn: str, yes: bool, as_json: bool) -> None:
     """Delete a group and its memberships. Policies that name it no longer grant anything to its members.
 
     Example: watchword group delete ops --yes
@@ -79,34 +82,37 @@ def delete(client: "Client", urn: str, yes: bool) -> None:
     found = client.get_group(urn)
     confirm(f"Delete {urn} ({found.name}, {plural(found.member_count, 'member')})?", yes=yes)
     client.delete_group(urn)
-    say(f"Deleted {urn}")
+    show_result(f"Deleted {urn}", {"urn": urn, "deleted": True}, json=as_json)
 
 
 @group.command()
 @_group
 @_users
+@json_flag
 @with_client
-def add(client: "Client", urn: str, users: tuple[str, ...]) -> None:
-    """Add users to a group by their URNs.
+def add(client: "Client", urn: str, users: tuple[str, ...], as_json: bool) -> None:
+    """Add users to a group.
 
     Example: watchword group add ops urn:li:corpuser:carol urn:li:corpuser:dave
     """
     client.add_members(urn, users)
-    _say_size(client, urn)
+    _show_size(client, urn, as_json=as_json)
 
 
 @group.command()
 @_group
 @_users
+@json_flag
 @with_client
-def remove(client: "Client", urn: str, users: tuple[str, ...]) -> None:
+def remove(client: "Client", urn: str, users: tuple[str, ...], as_json: bool) -> None:
     """Remove users from a group.
 
     Example: watchword group remove ops urn:li:corpuser:dave
     """
     client.remove_members(urn, users)
-    _say_size(client, urn)
+    _show_size(client, urn, as_json=as_json)
 
 
-def _say_size(client: "Client", urn: str) -> None:
-    say(f"{urn} has {plural(client.get_group(urn).member_count, 'member')}.")
+def _show_size(client: "Client", urn: str, *, as_json: bool) -> None:
+    found = client.get_group(urn)
+    show_result(f"{urn} has {plural(found.member_count, 'member')}.", found, json=as_json)

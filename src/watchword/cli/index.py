@@ -5,14 +5,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from watchword.cli.options import SPAN_FORMS, Moment, Span, json_flag, list_flags, yes_flag
-from watchword.cli.output import Cell, Column, When, byte_size, json_text, say, show_list, show_one, warn
+from watchword.cli.options import DurationParam, TimeParam, json_flag, list_flags, yes_flag
+from watchword.cli.output import Cell, Column, TimeCell, byte_size, json_text, say, show_list, show_one, warn
 from watchword.cli.remote import POLL_SECONDS, confirm, need_confirmation, patiently, with_client
-from watchword.cli.run import Group, WrongUse
+from watchword.cli.run import CommandGroup, WrongUse
 from watchword.cli.task import report_operation, watch_operation
 from watchword.client.errors import Conflict
 from watchword.client.records import from_millis
 from watchword.domain.errors import OperatorError
+from watchword.domain.lifetimes import SPAN_FORMS
 
 if TYPE_CHECKING:
     from watchword.client import Client, IndexInfo, OperationInfo, TimeSpan, TruncationPlan
@@ -28,7 +29,7 @@ _COLUMNS: "list[Column[IndexInfo]]" = [
 ]
 
 
-@click.group(cls=Group, lazy={"load": ("load", _LOAD)})
+@click.group(cls=CommandGroup, lazy={"load": ("load", _LOAD)})
 def index() -> None:
     """Show, truncate and load the time-series indices."""
 
@@ -56,10 +57,10 @@ def histogram(client: "Client", entity_type: str, aspect: str, spans: int, as_js
 
     Example: watchword index histogram dataset operation --spans 12
     """
-    found = client.timeseries_histogram(entity_type, aspect, spans=spans)
+    found = client.get_timeseries_histogram(entity_type, aspect, spans=spans)
     most = max((span.rows for span in found.spans), default=0)
     columns: list[Column[TimeSpan]] = [
-        Column("FROM", lambda span: When(span.start)),
+        Column("FROM", lambda span: TimeCell(span.start)),
         Column("ROWS", lambda span: span.rows),
         Column("SHARE", lambda span: "#" * round(span.rows * MAX_BAR / most) if most else ""),
     ]
@@ -69,10 +70,12 @@ def histogram(client: "Client", entity_type: str, aspect: str, spans: int, as_js
 @index.command()
 @click.argument("entity_type", metavar="ENTITY")
 @click.argument("aspect")
-@click.option("--older-than", type=Span(), help=f"Delete rows older than this, such as {SPAN_FORMS}.")
-@click.option("--until", type=Moment(ago=True), help="Delete rows up to this: a date, time, or span back.")
+@click.option("--older-than", type=DurationParam(), help=f"Delete rows older than this, such as {SPAN_FORMS}.")
+@click.option("--until", type=TimeParam(ago=True), help="Delete rows up to this: a date, time, or span back.")
 @click.option("--batch-size", type=click.IntRange(1), help="Rows per batch.")
-@click.option("--timeout", "timeout_seconds", type=Span(seconds=True), help="Give up after this time, such as 10m.")
+@click.option(
+    "--timeout", "timeout_seconds", type=DurationParam(seconds=True), help="Give up after this time, such as 10m."
+)
 @click.option("--delete", "force_delete_by_query", is_flag=True, help="Delete old rows in place, whatever their share.")
 @click.option("--copy", "force_reindex", is_flag=True, help="Copy the other rows to a new index, whatever their share.")
 @click.option("--dry-run", is_flag=True, help="Only show the plan.")
@@ -140,7 +143,7 @@ def _end(older_than: int | None, until: int | None) -> int:
 def _pairs(plan: "TruncationPlan") -> dict[str, Cell]:
     return {
         "Index": plan.index_name,
-        "Rows up to": When(plan.end_time),
+        "Rows up to": TimeCell(plan.end_time),
         "To delete": f"{plan.rows_to_delete:,} of {plan.rows:,} rows ({plan.share:.2f}%)",
         "Frees about": f"{byte_size(plan.bytes_to_free)} of {byte_size(plan.size_in_bytes)}",
         "Strategy": f"{plan.strategy}: {plan.reason}",
@@ -149,7 +152,7 @@ def _pairs(plan: "TruncationPlan") -> dict[str, Cell]:
 
 def _start(client: "Client", wanted: dict[str, Any]) -> "OperationInfo":
     try:
-        return client.truncate(**wanted)
+        return client.truncate_series(**wanted)
     except Conflict as error:
         running = error.details.get("operationId")
         if not isinstance(running, str):

@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import click
 
 from watchword.cli.local import Wiring, need_store
-from watchword.cli.options import with_settings
-from watchword.cli.output import progress, say, warn
+from watchword.cli.options import json_flag, with_settings
+from watchword.cli.output import progress, say, say_json, warn
 from watchword.cli.run import Command, WrongUse
 from watchword.domain.errors import Fault, OperatorError, Reason
 from watchword.domain.indices import TIME, Aspect, Row, check_word
@@ -52,6 +52,7 @@ INDEX_FLAGS = (
 @click.option("--aspect", help="Aspect of the rows, such as operation.")
 @click.option("--demo", is_flag=True, help="Create sample series of the first five known aspects over ninety days.")
 @click.option("--rows", type=click.IntRange(1, MAX_DEMO_ROWS), help=f"Rows per sample series. [default: {DEMO_ROWS}]")
+@json_flag
 @with_settings(*INDEX_FLAGS)
 @click.pass_obj
 def load(
@@ -61,6 +62,7 @@ def load(
     aspect: str | None,
     demo: bool,
     rows: int | None,
+    as_json: bool,
     settings: Settings,
 ) -> None:
     """Load rows into the index of an aspect from FILE, one JSON object a line; - is standard input.
@@ -75,7 +77,7 @@ def load(
     if demo:
         if file is not None or entity is not None or aspect is not None:
             raise WrongUse("--demo creates its own rows: pass it without FILE, --entity and --aspect.")
-        _load_demo(wiring, settings, rows or DEMO_ROWS)
+        _load_demo(wiring, settings, rows or DEMO_ROWS, as_json=as_json)
         return
     if file is None or entity is None or aspect is None:
         raise WrongUse("Pass FILE (or -), --entity and --aspect; or --demo for sample series.")
@@ -85,7 +87,7 @@ def load(
         series = Aspect(check_word(entity, "--entity"), check_word(aspect, "--aspect"))
     except Fault as fault:
         raise WrongUse(fault.message) from None
-    _load_file(wiring, settings, file, series)
+    _load_file(wiring, settings, file, series, as_json=as_json)
 
 
 class Loader:
@@ -154,7 +156,7 @@ def _opened(wiring: Wiring, settings: Settings) -> Iterator[Callable[[str], Load
             runner.run(engine.close())
 
 
-def _load_file(wiring: Wiring, settings: Settings, file: str, aspect: Aspect) -> None:
+def _load_file(wiring: Wiring, settings: Settings, file: str, aspect: Aspect, *, as_json: bool) -> None:
     names = settings.index_names
     source = "standard input" if file == "-" else file
     untimed = 0
@@ -177,6 +179,10 @@ def _load_file(wiring: Wiring, settings: Settings, file: str, aspect: Aspect) ->
                     "Correct it and load the file again; rows already loaded do not change."
                 ) from None
             loader.flush()
+        if as_json:
+            rows = loader.total() if loader.loaded else 0
+            say_json({"index": loader.name, "loaded": loader.loaded, "withoutTime": untimed, "rows": rows})
+            return
         if not loader.loaded:
             say(f"{source} has no rows. Nothing was loaded.")
             return
@@ -187,7 +193,7 @@ def _load_file(wiring: Wiring, settings: Settings, file: str, aspect: Aspect) ->
     say("To see the indices: watchword index sizes")
 
 
-def _load_demo(wiring: Wiring, settings: Settings, rows: int) -> None:
+def _load_demo(wiring: Wiring, settings: Settings, rows: int, *, as_json: bool) -> None:
     names, aspects, now = settings.index_names, settings.known_aspects[:DEMO_SERIES], time.time_ns() // 1_000_000
     if not aspects:
         raise OperatorError("WATCHWORD_KNOWN_ASPECTS names no aspect to create samples for. Unset it.")
@@ -201,6 +207,9 @@ def _load_demo(wiring: Wiring, settings: Settings, rows: int) -> None:
                         update(before + loader.loaded, before + loader.loaded)
                 loader.flush()
                 totals[loader.name] = loader.total()
+    if as_json:
+        say_json([{"index": name, "loaded": rows, "rows": total} for name, total in totals.items()])
+        return
     width = max(map(len, totals))
     for name, total in totals.items():
         say(f"{name:<{width}}  {total:,} rows")

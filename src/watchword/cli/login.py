@@ -13,14 +13,14 @@ from watchword.cli.options import json_flag, list_flags
 from watchword.cli.output import (
     Cell,
     Column,
-    When,
+    TimeCell,
     iso,
     one_line,
     plural,
     progress,
-    say,
     show_list,
     show_one,
+    show_result,
     warn,
 )
 from watchword.cli.remote import (
@@ -34,8 +34,8 @@ from watchword.cli.remote import (
     url_flag,
     with_client,
 )
-from watchword.cli.run import Command, Group, WrongUse, read_input
-from watchword.client.errors import BadRequest, NotFound, Refused, Unauthenticated, Unavailable, Unreachable
+from watchword.cli.run import Command, CommandGroup, WrongUse, read_input
+from watchword.client.errors import BadRequest, NotFound, RequestRejected, Unauthenticated, Unavailable, Unreachable
 from watchword.client.profiles import DEFAULT_URL, ChosenServer, Profile, Profiles, is_profile_name
 from watchword.client.records import DeviceLogin, read_claims
 from watchword.domain.devices import MAX_HOST
@@ -87,18 +87,18 @@ def login(url: str | None, profile: str | None, device: bool, by_token: bool, as
     with open_client(ChosenServer(chosen.url), token) as client:
         urn = client.me().urn
         privileges = client.granted_privileges(urn)
-        pairs |= {"Urn": urn, "Privileges": privileges}
+        pairs |= {"URN": urn, "Privileges": privileges}
         record |= {"urn": urn, "privileges": privileges}
         try:
             found = client.find_token(token)
-        except Refused:  # its scopes, or its actor's privileges, may not allow the token to see its own record
+        except RequestRejected:  # its scopes, or its actor's privileges, may not allow the token to see its own record
             pass
         else:
             pairs |= {} if found.scopes is None else {"Limited to": found.scopes or "nothing"}
             record |= {"tokenId": found.id, "scopes": found.scopes}
             expires_at = found.expires_at_once_used or found.expires_at
     profiles.store(chosen, token)
-    pairs |= {"Expires": When(expires_at, "never"), "Stored in": str(profiles.token_file(chosen))}
+    pairs |= {"Expires": TimeCell(expires_at, "never"), "Stored in": str(profiles.token_file(chosen))}
     show_one(pairs, {**record, "expiresAt": expires_at and iso(expires_at)}, json=as_json)
     if settings.token is not None:
         warn("WATCHWORD_TOKEN is set and takes precedence over the stored token. Unset it.")
@@ -179,7 +179,8 @@ def _chosen_profile(profiles: Profiles, url: str | None, name: str | None) -> Pr
 @click.command(cls=Command)
 @profile_flag("Profile to remove. [WATCHWORD_PROFILE; default: the current one]")
 @click.option("--keep-token", is_flag=True, help="Do not revoke the token: other machines use it.")
-def logout(profile: str | None, keep_token: bool) -> None:
+@json_flag
+def logout(profile: str | None, keep_token: bool, as_json: bool) -> None:
     """Revoke the token that `watchword login` stored, and delete it.
 
     Example: watchword logout
@@ -192,15 +193,16 @@ def logout(profile: str | None, keep_token: bool) -> None:
     if not keep_token:
         try:
             with open_client(ChosenServer(found.url, found), None) as client:
-                client.surrender_token(profiles.token(found))
+                client.revoke_by_possession(profiles.token(found))
         except OperatorError as error:
             raise OperatorError(f"{error} To delete the token without revoking it, pass --keep-token.") from None
     profiles.remove(found)
     outcome = "Its token is still valid." if keep_token else "Its token was revoked."
-    say(f"Signed out of {found.url} (profile {found.name}). {outcome}")
+    sentence = f"Signed out of {found.url} (profile {found.name}). {outcome}"
+    show_result(sentence, {"profile": found.name, "url": found.url, "revoked": not keep_token}, json=as_json)
 
 
-@click.group(cls=Group)
+@click.group(cls=CommandGroup)
 def profile() -> None:
     """List the servers you are signed in to and choose the current one."""
 
@@ -217,7 +219,7 @@ class _ProfileRow:
 _COLUMNS: list[Column[_ProfileRow]] = [
     Column("NAME", lambda row: row.name),
     Column("CURRENT", lambda row: "yes" if row.current else None),
-    Column("EXPIRES", lambda row: When(row.expires_at, "never") if row.problem is None else "unknown"),
+    Column("EXPIRES", lambda row: TimeCell(row.expires_at, "never") if row.problem is None else "unknown"),
     Column("SERVER", lambda row: row.url),
 ]
 
@@ -248,7 +250,8 @@ def _row(profiles: Profiles, one: Profile, *, current: bool) -> _ProfileRow:
 
 @profile.command()
 @click.argument("name", shell_complete=complete_profiles)
-def use(name: str) -> None:
+@json_flag
+def use(name: str, as_json: bool) -> None:
     """Make NAME the current profile.
 
     Example: watchword profile use tokens.example.org
@@ -256,7 +259,8 @@ def use(name: str) -> None:
     profiles = stored_profiles()
     found = profiles.get(name)
     profiles.use(found.name)
-    say(f"{found.name} is the current profile: {found.url}")
+    sentence = f"{found.name} is the current profile: {found.url}"
+    show_result(sentence, {"profile": found.name, "url": found.url}, json=as_json)
 
 
 @click.command(cls=Command)
@@ -271,6 +275,6 @@ def whoami(client: "Client", as_json: bool) -> None:
     privileges = client.granted_privileges(me.urn)
     scopes = client.granted_scopes(me.urn)
     record = {"urn": me.urn, "username": me.username, "privileges": privileges, "scopes": scopes}
-    pairs: dict[str, Cell] = {"Urn": me.urn, "Privileges": privileges}
+    pairs: dict[str, Cell] = {"URN": me.urn, "Privileges": privileges}
     pairs |= {"Scopes": scopes} if scopes else {}
     show_one(pairs, record, json=as_json)

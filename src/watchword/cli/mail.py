@@ -6,9 +6,9 @@ import click
 
 from watchword.cli.local import Wiring
 from watchword.cli.options import json_flag, with_settings
-from watchword.cli.output import Column, say, show_list
+from watchword.cli.output import Column, show_list, show_result
 from watchword.cli.remote import with_client
-from watchword.cli.run import Group, WrongUse
+from watchword.cli.run import CommandGroup, WrongUse
 from watchword.domain.errors import Fault, OperatorError
 from watchword.domain.mail import MailKind, SendResult, one_line
 from watchword.domain.names import check_email
@@ -26,7 +26,7 @@ _COLUMNS: "list[Column[MailPreference]]" = [
 ]
 
 
-@click.group(cls=Group)
+@click.group(cls=CommandGroup)
 def mail() -> None:
     """Choose the mail you get, and test the mail server."""
 
@@ -53,9 +53,10 @@ def preferences(client: "Client", off: tuple[str, ...], on: tuple[str, ...], as_
 
 @mail.command("test")
 @click.argument("address", metavar="ADDRESS")
+@json_flag
 @with_settings("smtp_url", "smtp_from", "smtp_ca_file", "public_url")
 @click.pass_obj
-def send_test(wiring: Wiring, address: str, settings: "Settings") -> None:
+def send_test(wiring: Wiring, address: str, as_json: bool, settings: "Settings") -> None:
     """Send a test mail, with the settings of this server.
 
     Example: watchword mail test alice@example.org
@@ -67,4 +68,4 @@ def send_test(wiring: Wiring, address: str, settings: "Settings") -> None:
     result, words = wiring.send_test_mail(settings, address)
     if result is not SendResult.SENT:
         raise OperatorError(f"The mail was not sent ({result.value}): {one_line(words)}")
-    say(f"Sent a test mail to {address}")
+    show_result(f"Sent a test mail to {address}", {"address": address, "sent": True}, json=as_json)

@@ -1,16 +1,18 @@
 """Flags that many commands share: settings, durations and times, listings, output."""
 
-import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from functools import reduce, wraps
 from typing import Any
 
 import click
 
+from watchword.cli.run import WrongUse
+from watchword.domain.actors import USER_PREFIX
 from watchword.domain.errors import Fault
-from watchword.domain.lifetimes import Duration, parse_iso
+from watchword.domain.lifetimes import SPAN_FORMS, Duration, parse_span
+from watchword.domain.names import check_urn
 from watchword.settings import TABLE, Setting, load
 
 _BY_NAME = {setting.name: setting for setting in TABLE}
@@ -54,30 +56,39 @@ def repeatable(flag: str, name: str, metavar: str, text: str, **how: Any) -> Dec
     return click.option(flag, name, multiple=True, metavar=metavar, help=text.replace(".", "; repeatable.", 1), **how)
 
 
+def need_change(values: Mapping[str, Any]) -> None:
+    """Fail where an update was called without a flag that changes something."""
+    if all(value in (None, ()) for value in values.values()):
+        raise WrongUse("Pass what to change, such as --name.")
+
+
 def page_size(limit: int) -> int:
     """How many rows to ask the server for at a time."""
     return min(1_000, (limit or 1_000) + 1)
 
 
-_SPAN = re.compile(r"((?:\d+W)?(?:\d+D)?)((?:\d+H)?(?:\d+M)?(?:\d+S)?)", re.ASCII)
-SPAN_FORMS = "30d, 12h, P30D or ONE_DAY"
+def full_urn(word: str, prefix: str) -> str:
+    return word if word.startswith("urn:") else prefix + word
 
 
-def parse_span(text: str) -> int | None:
-    """The milliseconds of `90d`, `1d12h`, `P90D` or `ONE_DAY` in any case; None where it is none of these."""
-    word = text.strip().upper()
-    if word in Duration.__members__:
-        milliseconds: int | None = Duration[word].value
-        return milliseconds
-    if short := _SPAN.fullmatch(word):
-        word = f"P{short[1]}T{short[2]}".removesuffix("T")
-    try:
-        return parse_iso(word)
-    except Fault:
-        return None
+class ActorParam(click.ParamType[str]):
+    """An actor: its URN, or a name for urn:li:corpuser:NAME. With `may_be_empty`, an empty word removes what is set."""
+
+    name = "actor"
+
+    def __init__(self, *, may_be_empty: bool = False) -> None:
+        self._may_be_empty = may_be_empty
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if not value and self._may_be_empty:
+            return ""
+        try:
+            return check_urn(full_urn(value, USER_PREFIX) if value else value, "it")
+        except Fault:
+            self.fail("must be a user name such as alice, or a URN such as urn:li:corpuser:alice.", param, ctx)
 
 
-class Span(click.ParamType[int]):
+class DurationParam(click.ParamType[int]):
     """A duration, in milliseconds. With `seconds`, it is in seconds, and a bare number is too."""
 
     name = "span"
@@ -92,7 +103,7 @@ class Span(click.ParamType[int]):
         return span // 1000 if self._seconds else span
 
 
-class TokenLifetime(click.ParamType[str]):
+class LifetimeParam(click.ParamType[str]):
     """A duration as the API takes it: a name such as ONE_DAY, or ISO 8601."""
 
     name = "span"
@@ -100,10 +111,10 @@ class TokenLifetime(click.ParamType[str]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         if value.upper() in Duration.__members__:
             return str(value.upper())
-        return f"PT{Span().convert(value, param, ctx) // 1000}S"
+        return f"PT{DurationParam().convert(value, param, ctx) // 1000}S"
 
 
-class Moment(click.ParamType[int]):
+class TimeParam(click.ParamType[int]):
     """A date, a time or a duration, as milliseconds since 1970."""
 
     name = "moment"

@@ -79,7 +79,7 @@ def _json_field(field: Field[Any], value: Any) -> tuple[str, Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class When:
+class TimeCell:
     """A time; `absent` is printed where there is none."""
 
     at: datetime | int | None
@@ -94,7 +94,7 @@ class When:
         return self.absent if self.at is None else relative(_millis(self.at) - time.time_ns() // 1_000_000)
 
 
-Cell = str | int | bool | None | When | Sequence[str]
+Cell = str | int | bool | None | TimeCell | Sequence[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +120,7 @@ class Column(Generic[T]):
         value = (self.name(row) if self.name is not None else None) or self.value(row)
         if self.terse is not None and isinstance(value, str):
             value = value.removeprefix(self.terse[1])
-        shown = value.relative if isinstance(value, When) else _terminal_cell(value)
+        shown = value.relative if isinstance(value, TimeCell) else _terminal_cell(value)
         return Text(shown, style=_STYLES.get(str(value), ""))
 
 
@@ -175,6 +175,11 @@ def say_json(value: Any) -> None:
     say(json_text(value))
 
 
+def show_result(sentence: str, record: Any, *, json: bool) -> None:
+    """Print what a command did: a sentence, or a record of it."""
+    say(json_text(record) if json else sentence)
+
+
 def warn(line: str) -> None:
     """Print one line on standard error, after what was printed before."""
     sys.stdout.flush()
@@ -224,7 +229,7 @@ def _print_json_list(rows: Iterable[Any]) -> None:
 
 
 def _pipe_cell(value: Cell) -> str:
-    if isinstance(value, When):
+    if isinstance(value, TimeCell):
         return value.iso
     if value is None or value in ("", (), []):
         return NOTHING
@@ -232,7 +237,7 @@ def _pipe_cell(value: Cell) -> str:
 
 
 def _terminal_cell(value: Cell) -> str:
-    if isinstance(value, When):
+    if isinstance(value, TimeCell):
         return value.relative if value.at is None else f"{value.relative} ({value.iso})"
     return _pipe_cell(value) if isinstance(value, str | int | None) else one_line(", ".join(value)) or NOTHING
 

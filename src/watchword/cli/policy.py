@@ -8,7 +8,18 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import CompletionItem
 
-from watchword.cli.options import add_options, json_flag, list_flags, page_size, repeatable, urns_flag, yes_flag
+from watchword.cli.options import (
+    ActorParam,
+    add_options,
+    full_urn,
+    json_flag,
+    list_flags,
+    need_change,
+    page_size,
+    repeatable,
+    urns_flag,
+    yes_flag,
+)
 from watchword.cli.output import (
     Cell,
     Column,
@@ -18,11 +29,12 @@ from watchword.cli.output import (
     say_json,
     show_list,
     show_one,
+    show_result,
     warn,
     with_name,
 )
-from watchword.cli.remote import can_ask, confirm, full_urn, urn_argument, with_client
-from watchword.cli.run import Command, Group, read_input
+from watchword.cli.remote import can_ask, confirm, urn_argument, with_client
+from watchword.cli.run import Command, CommandGroup, read_input
 from watchword.client.errors import Unauthorized
 from watchword.domain import policies as domain
 from watchword.domain.declared_entities import NO_ENTITIES, DeclaredAccount, DeclaredEntities, DeclaredGroup
@@ -38,6 +50,8 @@ if TYPE_CHECKING:
     from watchword.client import (
         AppliedPolicies,
         Client,
+        DeclaredAccountInfo,
+        DeclaredGroupInfo,
         GroupInfo,
         PolicyInfo,
         PrivilegeDescription,
@@ -47,7 +61,6 @@ if TYPE_CHECKING:
         UserInfo,
         WebhookInfo,
     )
-    from watchword.client import records as client_records
     from watchword.client.records import Json
 
 DRIFT = 3
@@ -109,7 +122,7 @@ _PRIVILEGE_COLUMNS: "list[Column[PrivilegeDescription]]" = [
 ]
 
 
-@click.group(cls=Group)
+@click.group(cls=CommandGroup)
 def policy() -> None:
     """Manage policies: who may do what. POLICY is a URN or the id at its end."""
 
@@ -138,7 +151,7 @@ def show(client: "Client", urn: str, as_json: bool) -> None:
     """
     found = client.get_policy(urn)
     pairs = {
-        "Urn": found.urn,
+        "URN": found.urn,
         "Name": found.name,
         "Description": found.description,
         "State": found.state,
@@ -157,8 +170,8 @@ _with_changes = add_options(
     repeatable(
         "--scope", "scopes", "WORD", "Scope of another service that it grants. Such as reports:read or orders:*."
     ),
-    repeatable("--user", "users", "URN", "User it grants to."),
-    repeatable("--group", "groups", "URN", "Group it grants to."),
+    repeatable("--user", "users", "ACTOR", "User it grants to.", type=ActorParam(may_be_empty=True)),
+    repeatable("--group", "groups", "GROUP", "Group it grants to."),
     click.option("--all-users/--not-all-users", default=None, help="Whether it grants to every user."),
     click.option("--inactive/--active", default=None, help="Whether the policy grants anything."),
 )
@@ -167,28 +180,32 @@ _with_changes = add_options(
 @policy.command()
 @click.option("--name", required=True, help="Display name.")
 @_with_changes
+@json_flag
 @with_client
-def create(client: "Client", **flags: Any) -> None:
+def create(client: "Client", as_json: bool, **flags: Any) -> None:
     """Create a policy and print its URN. It applies from the next request on.
 
     Example: watchword policy create --name Reports --scope reports:read --group analysts
     """
-    say(client.create_policy(**_with_flags(None, flags)))
+    urn = client.create_policy(**_with_flags(None, flags))
+    show_result(urn, client.get_policy(urn) if as_json else None, json=as_json)
 
 
 @policy.command()
 @_policy
 @click.option("--name", help="Display name.")
 @_with_changes
+@json_flag
 @with_client
-def update(client: "Client", urn: str, **flags: Any) -> None:
+def update(client: "Client", urn: str, as_json: bool, **flags: Any) -> None:
     """Update a policy: given flags replace its values, the rest stays. --user '' removes all users, --scope '' all
     scopes.
 
     Example: watchword policy update own-tokens --inactive
     """
+    need_change(flags)
     client.update_policy(urn, **_with_flags(client.get_policy(urn), flags))
-    say(f"Updated {urn}")
+    show_result(f"Updated {urn}", client.get_policy(urn) if as_json else None, json=as_json)
 
 
 def _with_flags(found: "PolicyInfo | None", flags: dict[str, Any]) -> dict[str, Any]:
@@ -216,7 +233,7 @@ def _with_flags(found: "PolicyInfo | None", flags: dict[str, Any]) -> dict[str, 
 
 
 @policy.command()
-@click.argument("actor", metavar="ACTOR")
+@click.argument("actor", metavar="ACTOR", type=ActorParam())
 @_right
 @json_flag
 @with_client
@@ -271,8 +288,9 @@ def privileges(client: "Client", limit: int, as_json: bool) -> None:
 @policy.command()
 @_policy
 @yes_flag
+@json_flag
 @with_client
-def delete(client: "Client", urn: str, yes: bool) -> None:
+def delete(client: "Client", urn: str, yes: bool, as_json: bool) -> None:
     """Delete a policy. It grants nothing from the next request on.
 
     Example: watchword policy delete own-tokens --yes
@@ -280,7 +298,7 @@ def delete(client: "Client", urn: str, yes: bool) -> None:
     found = client.get_policy(urn)
     confirm(f"Delete {urn} ({found.name})?", yes=yes)
     client.delete_policy(urn)
-    say(f"Deleted {urn}")
+    show_result(f"Deleted {urn}", {"urn": urn, "deleted": True}, json=as_json)
 
 
 _file = click.argument("file", type=click.Path(path_type=Path))
@@ -361,18 +379,18 @@ def _reader(client: "Client", file: Path) -> "Callable[..., AppliedPolicies]":
     rules = [rule.written() for rule in declared.rules]
     webhooks = [declared_webhook(one) for one in declared.webhooks]
     declare = partial(client.apply_policies, policies, groups=groups, accounts=accounts, retention=rules)
-    return partial(declare, webhooks=webhooks, set=declared.set_name)
+    return partial(declare, webhooks=webhooks, set_name=declared.set_name)
 
 
 def _declared_entities(
     entities: DeclaredEntities,
-) -> "tuple[list[client_records.DeclaredGroup], list[client_records.DeclaredAccount]]":
+) -> "tuple[list[DeclaredGroupInfo], list[DeclaredAccountInfo]]":
     """As the client takes them: an account names only groups whose members are not declared."""
-    from watchword.client import DeclaredAccount, DeclaredGroup
+    from watchword.client import DeclaredAccountInfo, DeclaredGroupInfo
 
     open_groups = [group for group in entities.groups if group.urn in entities.open_groups]
     groups = [
-        DeclaredGroup(
+        DeclaredGroupInfo(
             group.urn.removeprefix(GROUP_PREFIX),
             group.name,
             group.description,
@@ -381,7 +399,7 @@ def _declared_entities(
         for group in entities.groups
     ]
     accounts = [
-        DeclaredAccount(
+        DeclaredAccountInfo(
             account.urn.removeprefix(ACCOUNT_PREFIX),
             account.name,
             account.description,

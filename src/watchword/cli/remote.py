@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from watchword.cli.options import CommandFunction, Decorator, add_options
+from watchword.cli.options import ActorParam, CommandFunction, Decorator, add_options, full_urn
 from watchword.cli.output import one_line, relative, warn
 from watchword.cli.run import WrongUse, parameter_name, read_input, try_help
 from watchword.client.errors import (
@@ -41,8 +41,7 @@ from watchword.client.profiles import (
     read_environment,
 )
 from watchword.client.records import read_claims
-from watchword.domain.actors import USER_PREFIX
-from watchword.domain.errors import OperatorError
+from watchword.domain.errors import OperatorError, Reason
 from watchword.domain.secret import Secret
 from watchword.interpreter import without_httpx_command
 from watchword.settings import reject_unknown
@@ -54,10 +53,9 @@ T = TypeVar("T")
 MAX_TOKEN_BYTES = 65_536
 EXPIRY_WARNING, EXPIRY_WARNING_PART = timedelta(days=3), 0.8
 """Warn when less than this time and at most the last fifth of a token's lifetime are left."""
-TLS_PROBE_SECONDS = 2.0
 POLL_SECONDS = 0.5
 PATIENCE_SECONDS = 120.0
-"""How long a server may be away while its operations or events are watched."""
+"""How long a server may be unavailable while its operations or events are watched."""
 
 
 def load_client() -> ClientEnvironment:
@@ -76,8 +74,7 @@ def complete_profiles(_context: click.Context, _parameter: click.Parameter, inco
         return []
 
 
-def full_urn(word: str, prefix: str) -> str:
-    return word if word.startswith("urn:") else prefix + word
+actor_argument = click.argument("urn", metavar="ACTOR", type=ActorParam())
 
 
 def urn_argument(name: str, prefix: str) -> Decorator:
@@ -99,8 +96,8 @@ _connection_flags = add_options(
         "--as",
         "as_actor",
         metavar="NAME",
-        callback=lambda _c, _p, value: value and full_urn(value, USER_PREFIX),
-        help=f"Act as this user on a server in local mode: a URN, or a name for {USER_PREFIX}NAME.",
+        type=ActorParam(),
+        help="Act as this user on a server in local mode: a URN, or a name for urn:li:corpuser:NAME.",
     ),
     click.option("--token-file", type=_PATH, metavar="FILE", help="File with the caller's token; - is standard input."),
     profile_flag("Server and token that `watchword login` stored. [WATCHWORD_PROFILE; default: the current one]"),
@@ -108,7 +105,7 @@ _connection_flags = add_options(
 
 
 @dataclass(frozen=True)
-class Connection:
+class ServerFlags:
     """The server and the caller that the flags name; the environment and the profiles add the rest."""
 
     url: str | None = None
@@ -161,8 +158,8 @@ def with_connection(command: CommandFunction) -> CommandFunction:
 
     @wraps(command)
     def run(*args: Any, **flags: Any) -> Any:
-        named = {field.name: flags.pop(field.name) for field in fields(Connection)}
-        return command(*args, connection=Connection(**named), **flags)
+        named = {field.name: flags.pop(field.name) for field in fields(ServerFlags)}
+        return command(*args, connection=ServerFlags(**named), **flags)
 
     return _connection_flags(run)
 
@@ -171,7 +168,7 @@ def with_client(command: CommandFunction) -> CommandFunction:
     """Add the flags for server and caller; the command gets `client`."""
 
     @wraps(command)
-    def run(*args: Any, connection: Connection, **flags: Any) -> Any:
+    def run(*args: Any, connection: ServerFlags, **flags: Any) -> Any:
         if _reads_input([connection.token_file]) and _reads_input(flags.values()):
             raise WrongUse("Standard input can be read once: for --token-file or for -, not both.")
         with connection.open() as client:
@@ -193,11 +190,19 @@ def open_client(server: ChosenServer, token: Secret[str] | None, as_actor: str |
         try:
             client = Client(server.url, token=token, actor=as_actor)
         except ValueError as error:
-            raise WrongUse(str(error)) from None
+            raise WrongUse(_of_client(str(error))) from None
         if token is not None and not is_encrypted(server.url) and not is_loopback(server.url):
             warn(f"warning: the token goes to {server.url} unencrypted. Use https.")
         with client:
             yield client
+
+
+def _of_client(sentence: str) -> str:
+    """An error of the client's constructor, with the name of the flag in place of the argument."""
+    for theirs, ours in {"actor ": "--as ", "token ": "The token ", "url ": "--url "}.items():
+        if sentence.startswith(theirs):
+            return ours + sentence.removeprefix(theirs)
+    return sentence
 
 
 def _warn_of_expiry(profile: Profile, token: Secret[str]) -> None:
@@ -233,11 +238,11 @@ def explain(error: WatchwordError, server: ChosenServer | None = None, *, by_nam
             next_step = "If the server's certificate is self-signed, name its file in SSL_CERT_FILE."
         case Unreachable():
             next_step = "Start it with `watchword serve`, or name another server by --url or WATCHWORD_URL."
-            next_step = _wrong_scheme(server.url if server else "", sentence) or next_step
-        case Unauthenticated() if by_name and "the server runs as user" in sentence:
-            next_step = "Run it as that user, or set WATCHWORD_TOKEN."
+            next_step = _other_scheme(error, server) or next_step
+        case Unauthenticated() if by_name and error.reason == Reason.MISSING_CREDENTIAL.word:
+            next_step = "--as needs a server in local mode and the user that it runs as. Or set WATCHWORD_TOKEN."
         case Unauthenticated() if by_name:
-            next_step = "--as needs a server in local mode and a user who is not suspended. Or set WATCHWORD_TOKEN."
+            next_step = "--as needs a user who is not suspended. Or set WATCHWORD_TOKEN."
         case Unauthenticated() if server and server.profile:
             next_step = f"Sign in again: watchword login --profile {server.profile.name}"
         case Unauthenticated():
@@ -252,38 +257,20 @@ def explain(error: WatchwordError, server: ChosenServer | None = None, *, by_nam
     return f"{sentence} {next_step}"
 
 
-def _wrong_scheme(url: str, sentence: str) -> str | None:
-    """What to do where http meets a TLS port, or https a plain one."""
-    scheme, _, rest = url.partition("://")
-    if scheme.lower() == "https" and ("WRONG_VERSION_NUMBER" in sentence or "RECORD_LAYER_FAILURE" in sentence):
-        return f"The server does not use TLS on this port. Use: --url http://{rest}"
-    if scheme.lower() == "http" and speaks_tls(url):
-        return f"The server uses TLS on this port. Use: --url https://{rest}"
-    return None
+def _other_scheme(error: Unreachable, server: ChosenServer | None) -> str | None:
+    """Where http meets a TLS port, also one that only closes the connection."""
+    if error.use_url is not None:
+        return f"Pass --url {error.use_url}"
+    scheme, _, rest = ("" if server is None else server.url).partition("://")
+    if scheme.lower() != "http":
+        return None
+    from watchword.client.http_clients import speaks_tls
 
-
-def speaks_tls(url: str) -> bool:
-    """Whether a TLS handshake with this address succeeds; sends nothing else."""
-    import socket
-    import ssl
-    from urllib.parse import urlsplit
-
-    parts = urlsplit(url)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE  # only the protocol matters here; no secret is sent
-    try:
-        with (
-            socket.create_connection((parts.hostname or "", parts.port or 80), TLS_PROBE_SECONDS) as plain,
-            context.wrap_socket(plain, server_hostname=parts.hostname),
-        ):
-            return True
-    except (OSError, ValueError):
-        return False
+    return f"The server uses TLS on this port. Pass --url https://{rest}" if speaks_tls(f"http://{rest}") else None
 
 
 def patiently(begin: Callable[[], Iterator[T]]) -> Iterator[T]:
-    """Iterate again from the beginning when the server is away, as during a restart, once it has answered."""
+    """Iterate again from the beginning when the server is unavailable, as during a restart, once it has answered."""
     answered_at: float | None = None
     while True:
         try:
@@ -300,14 +287,20 @@ def patiently(begin: Callable[[], Iterator[T]]) -> Iterator[T]:
 
 # Arguments of the client whose parameter has another name here; the first that the command has is used.
 _PARAMETERS = {
+    "account_id": ("id_",),
     "actor": ("actor", "urn"),
+    "actors.all_users": ("all_users",),
+    "actors.groups": ("groups",),
+    "actors.users": ("users",),
+    "delivery_id": ("delivery",),
     "display_name": ("name",),
     "end_time": ("older_than", "until"),
     "group": ("urn",),
-    "id": ("id_", "token_id", "task_id"),
+    "group_id": ("id_",),
+    "operation_id": ("task_id",),
     "query": ("contains", "query"),
-    "task": ("task_id",),
     "url": ("to",),
+    "webhook_id": ("id_",),
 }
 _PHRASES = {"See getIndexSizes.": "See: watchword index sizes", "entityType": "entity"}
 
@@ -359,7 +352,7 @@ def can_ask() -> bool:
 
 
 def need_confirmation(*, yes: bool, dry_run: bool = False) -> None:
-    """Fail early where a question is due and nobody can answer it."""
+    """Fail early if a prompt is needed but there is no terminal."""
     if not dry_run and not yes and not can_ask():
         raise WrongUse("Not a terminal. Pass --yes to confirm or --dry-run to preview.")
 

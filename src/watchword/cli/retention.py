@@ -1,16 +1,30 @@
 """`watchword retention`."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from watchword.cli.options import json_flag, list_flags, page_size, urns_flag, yes_flag
-from watchword.cli.output import Cell, Column, When, byte_size, json_text, say, show_list, show_one, warn, with_name
+from watchword.cli.output import (
+    Cell,
+    Column,
+    TimeCell,
+    byte_size,
+    json_text,
+    say,
+    say_json,
+    show_list,
+    show_one,
+    show_result,
+    warn,
+    with_name,
+)
 from watchword.cli.policy import DRIFT, declared_fields, read_declaration, show_change
 from watchword.cli.remote import confirm, need_confirmation, with_client
-from watchword.cli.run import Group, WrongUse, read_input
+from watchword.cli.run import CommandGroup, WrongUse, read_input
 from watchword.cli.task import report_operation, watch_operation
+from watchword.client.errors import snake_case
 from watchword.domain.errors import Fault, OperatorError
 from watchword.domain.policies import DEFAULT_SET
 from watchword.domain.retention import DATAHUB_GC, rules_of_recipe
@@ -40,7 +54,7 @@ _COLUMNS: "list[Column[RetentionRuleInfo]]" = [
 ]
 _HOLD_COLUMNS: "list[Column[RetentionHold]]" = [
     Column("SERIES", lambda hold: hold.series),
-    Column("SINCE", lambda hold: When(hold.set_at)),
+    Column("SINCE", lambda hold: TimeCell(hold.set_at)),
     Column("SET BY", lambda hold: hold.set_by, name=lambda hold: hold.set_by_name),
     Column("BY RULE", lambda hold: "yes" if hold.by_rule else "no"),
     Column("REASON", lambda hold: hold.reason, free=True),
@@ -48,7 +62,7 @@ _HOLD_COLUMNS: "list[Column[RetentionHold]]" = [
 _series = click.argument("series")
 
 
-@click.group(cls=Group)
+@click.group(cls=CommandGroup)
 def retention() -> None:
     """Manage how long the rows of time series are kept, and holds on them.
 
@@ -77,7 +91,7 @@ def show(client: "Client", series: str, as_json: bool) -> None:
 
     Example: watchword retention show dataset.datasetProfile
     """
-    rule = client.retention_rule(series)
+    rule = client.get_retention_rule(series)
     pairs: dict[str, Cell] = {
         "Series": rule.series,
         "Mode": rule.mode,
@@ -89,7 +103,7 @@ def show(client: "Client", series: str, as_json: bool) -> None:
         "At most": f"{rule.at_most} of the rows without approval",
         "Held": None if rule.held_by is None else _hold_words(rule.held_by),
         "Set": rule.set,
-        "Changed": When(rule.changed_at),
+        "Changed": TimeCell(rule.changed_at),
         "Changed by": with_name(rule.changed_by, rule.changed_by_name),
     }
     show_one(pairs, rule, json=as_json)
@@ -98,8 +112,9 @@ def show(client: "Client", series: str, as_json: bool) -> None:
 @retention.command()
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--dry-run", is_flag=True, help="Only show what would change; exit with 3 if anything would.")
+@json_flag
 @with_client
-def apply(client: "Client", file: Path, dry_run: bool) -> None:
+def apply(client: "Client", file: Path, dry_run: bool, as_json: bool) -> None:
     """Create and update the rules that FILE declares under `retention:`; - is standard input.
 
     Other rules stay. Each rule is applied by itself; after an error, apply the file again. For a file that also
@@ -115,13 +130,18 @@ def apply(client: "Client", file: Path, dry_run: bool) -> None:
     before = {rule.series.lower(): declared_fields(rule) for rule in client.retention_rules()}
     wanted = {rule.key: rule.written() for rule in declared.rules}
     changed = {key: rule for key, rule in wanted.items() if before.get(key) != rule}
+    changes: list[dict[str, Any]] = []
     for key, rule in changed.items():
         if not dry_run:
-            client.set_retention_rule(rule)
-        show_change("UPDATE" if key in before else "CREATE", rule["series"], before.get(key), rule)
-    created = len(changed.keys() - before.keys())
+            client.set_retention_rule(**{snake_case(name): value for name, value in rule.items()})
+        kind = "UPDATE" if key in before else "CREATE"
+        changes.append({"change": kind, "series": rule["series"], "before": before.get(key), "after": rule})
+        if not as_json:
+            show_change(kind, rule["series"], before.get(key), rule)
+    created, unchanged = len(changed.keys() - before.keys()), len(wanted) - len(changed)
     words = "{} to create, {} to update, {} unchanged." if dry_run else "{} created, {} updated, {} unchanged."
-    say(words.format(created, len(changed) - created, len(wanted) - len(changed)))
+    record = {"dryRun": dry_run, "changes": changes, "unchanged": unchanged}
+    show_result(words.format(created, len(changed) - created, unchanged), record, json=as_json)
     if dry_run and changed:
         raise click.exceptions.Exit(DRIFT)
 
@@ -129,15 +149,16 @@ def apply(client: "Client", file: Path, dry_run: bool) -> None:
 @retention.command()
 @_series
 @yes_flag
+@json_flag
 @with_client
-def delete(client: "Client", series: str, yes: bool) -> None:
+def delete(client: "Client", series: str, yes: bool, as_json: bool) -> None:
     """Delete the rule of a series. The rule of every series counts for it from then on, if there is one.
 
     Example: watchword retention delete dataset.datasetProfile --yes
     """
     confirm(f"Delete the retention rule of {series}?", yes=yes)
     client.delete_retention_rule(series)
-    say(f"Deleted the retention rule of {series}")
+    show_result(f"Deleted the retention rule of {series}", {"series": series, "deleted": True}, json=as_json)
 
 
 @retention.command()
@@ -156,29 +177,37 @@ def holds(client: "Client", limit: int, as_json: bool, urns: bool) -> None:
 @_series
 @click.option("--reason", required=True, help="Why, for those who want to remove rows.")
 @click.option("--no-wait", is_flag=True, help="Do not wait for operations on the series to end.")
+@json_flag
 @with_client
-def hold(client: "Client", series: str, reason: str, no_wait: bool) -> None:
+def hold(client: "Client", series: str, reason: str, no_wait: bool, as_json: bool) -> None:
     """Hold a series: nothing of it is removed, by rule or by hand, until it is released.
 
-    Operations on it are asked to cancel, and the command waits until they are over. One that is SWAPPING can no longer
-    be cancelled.
+    Active operations on it are cancelled, and the command waits until they are over. One that is SWAPPING can no
+    longer be cancelled.
 
     Example: watchword retention hold dataset.datasetProfile --reason "audit 2026-11"
     """
     held = client.hold_series(series, reason)
-    say(f"Held. {_hold_words(held.hold)}")
+    if not as_json:
+        say(f"Held. {_hold_words(held.hold)}")
     if series != "*" and not _exists(client, series):
         warn(f"There is no index of {series} and no rule for it. Check the spelling: watchword index sizes")
+    if as_json:
+        ended = held.active_operations
+        if not no_wait:
+            ended = tuple(watch_operation(client, one.id, quiet=True) for one in ended)
+        say_json({"hold": held.hold, "operations": ended})
+        return
     for operation in held.active_operations:
         _wait(client, operation, no_wait=no_wait)
 
 
 def _exists(client: "Client", series: str) -> bool:
-    from watchword.client import Refused
+    from watchword.client import RequestRejected
 
     try:
         return bool(list(client.retention_plan(series)))
-    except Refused as refused:
+    except RequestRejected as refused:
         return refused.reason != "aspect_not_found"
 
 
@@ -186,7 +215,7 @@ def _wait(client: "Client", operation: "OperationInfo", *, no_wait: bool) -> Non
     if operation.state == "SWAPPING":
         say(f"The operation {operation.id} is replacing the index. It can no longer be cancelled.")
     else:
-        say(f"The operation {operation.id} was asked to cancel.")
+        say(f"The operation {operation.id} is being cancelled.")
     if no_wait:
         say(f"To see it end: watchword task watch {operation.id}")
         return
@@ -196,17 +225,18 @@ def _wait(client: "Client", operation: "OperationInfo", *, no_wait: bool) -> Non
 
 @retention.command()
 @_series
+@json_flag
 @with_client
-def release(client: "Client", series: str) -> None:
+def release(client: "Client", series: str, as_json: bool) -> None:
     """Release the hold on a series. If someone else set it, this needs Release Retention Holds.
 
     Example: watchword retention release dataset.datasetProfile
     """
     client.release_series(series)
-    say(f"Released {series}")
-    for found in client.retention_holds():
-        if found.series in {"*", series.lower()}:
-            say(f"It is still held. {_hold_words(found)}")
+    left = [found for found in client.retention_holds() if found.series in {"*", series.lower()}]
+    show_result(f"Released {series}", {"series": series, "released": True, "holds": left}, json=as_json)
+    for found in () if as_json else left:
+        say(f"It is still held. {_hold_words(found)}")
 
 
 @retention.command()
@@ -244,11 +274,11 @@ def _holder(hold: "RetentionHold | None") -> str | None:
 def _hold_words(hold: "RetentionHold") -> str:
     what = "Every series" if hold.series == "*" else hold.series
     by = "by its rule" if hold.by_rule else f"by {with_name(hold.set_by, hold.set_by_name)}"
-    return f"{what} is held {by} since {When(hold.set_at).iso}: {hold.reason}"
+    return f"{what} is held {by} since {TimeCell(hold.set_at).iso}: {hold.reason}"
 
 
 if TYPE_CHECKING:
-    from watchword.client import Client, PlannedSpan, RetentionRunInfo, SeriesPlan, SeriesSize
+    from watchword.client import Client, PlannedSpan, RetentionRunInfo, SeriesPlanInfo, SeriesSize
 
 MAX_BAR = 40
 _WORDS = {
@@ -262,14 +292,14 @@ _WORDS = {
 _some_series = click.argument("series", required=False)
 
 
-def _marks(plan: "SeriesPlan") -> str:
+def _marks(plan: "SeriesPlanInfo") -> str:
     """A letter for each span of time, oldest first: x where most rows go, # where most stay, . without rows."""
     return "".join(
         "x" if span.rows and 2 * span.rows_to_remove >= span.rows else "#" if span.rows else "." for span in plan.spans
     )
 
 
-def _to_remove(plan: "SeriesPlan") -> str | None:
+def _to_remove(plan: "SeriesPlanInfo") -> str | None:
     return None if plan.plan is None else f"{plan.plan.rows_to_delete:,} ({plan.plan.share:.1f}%)"
 
 
@@ -282,10 +312,10 @@ def _removed(run: "RetentionRunInfo") -> int | None:
     return operation.status.deleted
 
 
-_PLAN_COLUMNS: "list[Column[SeriesPlan]]" = [
+_PLAN_COLUMNS: "list[Column[SeriesPlanInfo]]" = [
     Column("SERIES", lambda plan: plan.series),
     Column("MODE", lambda plan: None if plan.rule is None else plan.rule.mode),
-    Column("NEXT RUN", lambda plan: When(plan.next_due_at)),
+    Column("NEXT RUN", lambda plan: TimeCell(plan.next_due_at)),
     Column("ROWS", lambda plan: plan.rows),
     Column("TO REMOVE", _to_remove),
     Column("NOW", lambda plan: _WORDS.get(plan.outcome, plan.outcome)),
@@ -294,12 +324,12 @@ _PLAN_COLUMNS: "list[Column[SeriesPlan]]" = [
 _RUN_COLUMNS: "list[Column[RetentionRunInfo]]" = [
     Column("RUN", lambda run: run.number),
     Column("SERIES", lambda run: run.series, free=True),
-    Column("DUE", lambda run: When(run.due_at)),
+    Column("DUE", lambda run: TimeCell(run.due_at)),
     Column("STATE", lambda run: run.state),
     Column("REMOVED", _removed),
     Column("OF ROWS", lambda run: None if run.plan is None else run.plan.rows),
     Column("RULE", lambda run: str(run.rule["series"])),
-    Column("ASKED BY", lambda run: run.asked_by, name=lambda run: run.asked_by_name),
+    Column("REQUESTED BY", lambda run: run.asked_by, name=lambda run: run.asked_by_name),
     Column("APPROVED BY", lambda run: run.approved_by, name=lambda run: run.approved_by_name),
     Column("OPERATION", lambda run: None if run.operation is None else run.operation.id),
 ]
@@ -332,13 +362,13 @@ def plan(client: "Client", series: str | None, limit: int, as_json: bool) -> Non
         _show_plan(one)
 
 
-def _show_plan(found: "SeriesPlan") -> None:
+def _show_plan(found: "SeriesPlanInfo") -> None:
     rule, hold, waiting = found.rule, found.hold, found.waiting
     pairs: dict[str, Cell] = {
         "Series": found.series,
         "Rule": None if rule is None else f"{rule.series}: {rule.mode}, keep {rule.keep}, at most {rule.at_most}",
         "Held": None if hold is None else f"by {with_name(hold.set_by, hold.set_by_name)}: {hold.reason}",
-        "Next run": When(found.next_due_at, "none"),
+        "Next run": TimeCell(found.next_due_at, "none"),
         "Now": _WORDS.get(found.outcome, found.outcome),
         "Waiting": None
         if waiting is None
@@ -347,7 +377,7 @@ def _show_plan(found: "SeriesPlan") -> None:
     }
     if found.plan is not None:
         pairs |= {
-            "Rows up to": When(found.plan.end_time) if found.plan.end_time.timestamp() else None,
+            "Rows up to": TimeCell(found.plan.end_time) if found.plan.end_time.timestamp() else None,
             "To remove": f"{found.plan.rows_to_delete:,} of {found.plan.rows:,} rows ({found.plan.share:.2f}%)",
             "Strategy": f"{found.plan.strategy}: {found.plan.reason}",
         }
@@ -356,7 +386,7 @@ def _show_plan(found: "SeriesPlan") -> None:
         say("")
         most = max(span.rows for span in found.spans)
         columns: list[Column[PlannedSpan]] = [
-            Column("FROM", lambda span: When(span.start)),
+            Column("FROM", lambda span: TimeCell(span.start)),
             Column("ROWS", lambda span: span.rows),
             Column("TO REMOVE", lambda span: span.rows_to_remove),
             Column("SHARE", lambda span: _bar(span, most)),
@@ -436,7 +466,7 @@ def _outcome(ran: "RetentionRunInfo") -> str:
 @list_flags(default=100)
 @with_client
 def history(client: "Client", series: str | None, limit: int, as_json: bool, urns: bool) -> None:
-    """List the runs of retention rules, newest first: what was removed, by which rule, asked by whom.
+    """List the runs of retention rules, newest first. Show rows removed, rule and requester of each run.
 
     Example: watchword retention history dataset.datasetProfile --json
     """

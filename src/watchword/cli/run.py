@@ -6,7 +6,8 @@ Imports only what every command needs, so that help and completion stay fast.
 import fcntl
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from importlib import import_module
 from inspect import cleandoc
 from io import BufferedWriter, FileIO, TextIOWrapper
@@ -15,28 +16,69 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from watchword.cli.output import one_line, without_tokens
+from watchword.cli.output import is_token, one_line, without_tokens
 from watchword.domain.errors import Fault, OperatorError
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
 INTERRUPTED, READER_GONE = 130, 141
+_PASTED = (
+    "This is a token, not its id, and the shell may have recorded it. To use the token itself, send it to standard "
+    "input: watchword token show - or watchword token revoke -"
+)
 
 
 class Command(click.Command):
-    """A command whose errors are one line. In its help, each example has a line of its own."""
+    """A command whose errors are one line and which takes no token on the command line. In its help, each example has a
+    line of its own.
+    """
 
     def __init__(self, *args: Any, **options: Any) -> None:
         options["help"] = cleandoc(options.get("help") or "").replace("\n\nExample:", "\n\n\b\nExample:")
         super().__init__(*args, **options)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        with _errors_of(ctx):
+            if any(is_token(word.rpartition("=")[2]) for word in args):
+                self._reject_token(ctx, args)
+            self._reject_both_of_a_pair(args)
+            return super().parse_args(ctx, args)
+
+    def _reject_both_of_a_pair(self, args: list[str]) -> None:
+        """Such as --enable and --disable, of which click would take the last."""
+        for parameter in self.params:
+            if not {*parameter.opts}.isdisjoint(args) and not {*parameter.secondary_opts}.isdisjoint(args):
+                raise click.UsageError(f"Pass {parameter.opts[0]} or {parameter.secondary_opts[0]}, not both.")
+
+    def _reject_token(self, ctx: click.Context, args: list[str]) -> None:
+        """Before values are converted, so that no message repeats the token and it is sent nowhere."""
+        given, _, _ = self.make_parser(ctx).parse_args(list(args))
+        for parameter in self.params:
+            value = given.get(parameter.name or "")
+            if any(isinstance(word, str) and is_token(word) for word in _words(value)):
+                raise click.BadParameter(_PASTED, ctx, parameter)
 
     def invoke(self, ctx: click.Context) -> Any:
         with plain_errors():
             return super().invoke(ctx)
 
 
-class Group(click.Group):
+def _words(value: Any) -> Iterable[Any]:
+    return value if isinstance(value, list | tuple) else (value,)
+
+
+@contextmanager
+def _errors_of(context: click.Context) -> Iterator[None]:
+    """Give errors of the parser the context of the command: click leaves it out where a flag lacks its value."""
+    try:
+        yield
+    except click.UsageError as error:
+        error.ctx = error.ctx or context
+        raise
+
+
+class CommandGroup(click.Group):
     """A group that imports the module of a `lazy` command when that is called, so that commands start fast.
 
     `lazy` maps a command to its module and its first sentence: help lists commands without importing them. A test
@@ -50,6 +92,10 @@ class Group(click.Group):
         self.lazy = lazy or {}
         for name, (_, sentence) in self.lazy.items():
             self.add_command(click.Command(name, short_help=sentence))  # until the module is imported
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        with _errors_of(ctx):
+            return super().parse_args(ctx, args)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name in self.lazy:
@@ -116,6 +162,8 @@ def run(cli: click.Group, wiring: object, words: list[str] | None = None) -> NoR
 
 
 def _usage_message(error: click.ClickException) -> str:
+    if isinstance(error, click.BadParameter) and isinstance(error.param, click.Argument) and error.param_hint is None:
+        error.param_hint = f"'{parameter_name(error.param)}'"  # without the brackets of an optional one
     text = error.format_message()
     if isinstance(error, click.BadParameter) and error.param is not None and error.message.startswith("must "):
         text = f"{parameter_name(error.param)} {error.message}"

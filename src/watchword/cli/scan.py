@@ -27,7 +27,7 @@ import click
 
 from watchword.cli.options import json_flag, yes_flag
 from watchword.cli.output import Column, json_value, plural, progress, say, show_list, warn, without_tokens
-from watchword.cli.remote import Connection, confirm, open_client, with_connection
+from watchword.cli.remote import ServerFlags, confirm, open_client, with_connection
 from watchword.cli.run import Command, WrongUse
 from watchword.client.errors import NotFound, Unauthenticated, Unauthorized
 from watchword.client.profiles import ChosenServer
@@ -109,7 +109,7 @@ COLUMNS: list[Column[Hit]] = [
 @yes_flag
 @json_flag
 @with_connection
-def scan(paths: tuple[str, ...], revoke: bool, yes: bool, as_json: bool, connection: Connection) -> None:
+def scan(paths: tuple[str, ...], revoke: bool, yes: bool, as_json: bool, connection: ServerFlags) -> None:
     """Find tokens in files, folders or standard input (-) and report which are live. Tokens are never printed.
 
     Links are followed only where you name them; compressed files are not searched.
@@ -238,7 +238,7 @@ class TokenSearch:
 
     @cached_property
     def _knows_datahub(self) -> bool:
-        return DATAHUB_TOKENS in self._client.server().capabilities
+        return DATAHUB_TOKENS in self._client.get_server_info().capabilities
 
     @cached_property
     def _kids(self) -> frozenset[str]:
@@ -250,7 +250,7 @@ class TokenSearch:
 
     def _revoke(self, token: Secret[str]) -> str:
         """Its status afterwards."""
-        self._client.surrender_token(token, by_scan=True)
+        self._client.revoke_by_possession(token, by_scan=True)
         with open_client(ChosenServer(self._url), token) as holder:
             try:
                 holder.verify_token()

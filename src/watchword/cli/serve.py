@@ -71,10 +71,10 @@ def _ask_health(url: str | None, settings: Settings) -> tuple[int, Any]:
         answer = connection.getresponse()
         return answer.status, json.loads(answer.read(MAX_HEALTH_BYTES))
     except (OSError, http.client.HTTPException, ValueError) as error:
-        from watchword.cli.remote import speaks_tls
+        from watchword.client.http_clients import speaks_tls
 
         reason = error.strerror if isinstance(error, OSError) and error.strerror else type(error).__name__
-        next_step = "If it does not run, start it: watchword serve"
+        next_step = "If the service is not running, start it: watchword serve"
         if isinstance(error, ssl.SSLError) and error.reason == "WRONG_VERSION_NUMBER":
             next_step = "It does not use TLS on this port: use http."
         elif shown.startswith("http://") and speaks_tls(shown):

@@ -7,7 +7,7 @@ the operation, so interrupting the watcher stops nothing.
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
@@ -17,19 +17,21 @@ from watchword.cli.options import json_flag, list_flags, page_size, urns_flag, y
 from watchword.cli.output import (
     Cell,
     Column,
-    When,
+    TimeCell,
     console,
     json_value,
     on_terminal,
     one_line,
     say,
+    say_json,
     show_list,
     show_one,
+    show_result,
     warn,
     with_name,
 )
 from watchword.cli.remote import POLL_SECONDS, confirm, patiently, with_client
-from watchword.cli.run import Command, Group
+from watchword.cli.run import Command, CommandGroup
 from watchword.client.errors import NotFound, Unauthorized
 from watchword.domain.engine import TaskId
 from watchword.domain.errors import Fault, OperatorError
@@ -47,8 +49,8 @@ _COLUMNS: "list[Column[OperationInfo]]" = [
     Column("DONE", lambda operation: f"{operation.percent:.1f}%"),
     Column("ASPECT", lambda operation: f"{operation.plan.entity_type}.{operation.plan.aspect}", free=True),
     Column("ROWS", lambda operation: operation.plan.rows_to_delete),
-    Column("REQUESTED", lambda operation: When(operation.created_at)),
-    Column("ENDED", lambda operation: When(operation.finished_at)),
+    Column("REQUESTED", lambda operation: TimeCell(operation.created_at)),
+    Column("ENDED", lambda operation: TimeCell(operation.finished_at)),
     Column("ACTOR", lambda operation: operation.actor_urn, name=lambda operation: operation.actor_name),
 ]
 
@@ -80,7 +82,7 @@ class _TaskCommand(Command):
 _id = click.argument("task_id", metavar="ID", callback=_check_id)
 
 
-@click.group(cls=Group)
+@click.group(cls=CommandGroup)
 def task() -> None:
     """Watch and cancel long operations in the search index.
 
@@ -108,13 +110,13 @@ def status(client: "Client", task_id: str, as_json: bool) -> None:
 def _operation(client: "Client", task_id: str) -> "OperationInfo | None":
     """None for one of the index's own tasks, or where the caller may only see the status of tasks."""
     try:
-        return client.operation(task_id)
+        return client.get_operation(task_id)
     except (NotFound, Unauthorized):
         return None
 
 
 def _task_status(client: "Client", task_id: str) -> "TaskInfo":
-    found = client.task_status(task_id)
+    found = client.get_task_status(task_id)
     if found is None:
         raise OperatorError(
             f"Could not get task status for {task_id}: there is no such task, or the search index does not answer. "
@@ -132,13 +134,13 @@ def _operation_pairs(operation: "OperationInfo") -> dict[str, Cell]:
         "Now": operation.note,
         "Error": operation.error,
         "Index": plan.index_name,
-        "Rows up to": When(plan.end_time),
+        "Rows up to": TimeCell(plan.end_time),
         "Plan": f"delete {plan.rows_to_delete:,} of {plan.rows:,} rows ({plan.share:.2f}%)",
         "Strategy": f"{plan.strategy}: {plan.reason}",
         "Requested by": with_name(operation.actor_urn, operation.actor_name),
-        "Requested": When(operation.created_at),
-        "Started": When(operation.started_at, "not yet"),
-        "Ended": When(operation.finished_at, "not yet"),
+        "Requested": TimeCell(operation.created_at),
+        "Started": TimeCell(operation.started_at, "not yet"),
+        "Ended": TimeCell(operation.finished_at, "not yet"),
     }
     if check is not None:
         verdict = "passed" if check.passed else "not passed"
@@ -165,8 +167,9 @@ def _task_pairs(found: "TaskInfo") -> dict[str, Cell]:
 
 @task.command(cls=_TaskCommand)
 @_id
+@json_flag
 @with_client
-def watch(client: "Client", task_id: str) -> None:
+def watch(client: "Client", task_id: str, as_json: bool) -> None:
     """Show the progress of an operation until it ends; exit with 1 if it failed or was cancelled.
 
     On a terminal there is a bar; in a pipe a line for each state and one every ten seconds. Ctrl-C stops only the
@@ -175,9 +178,9 @@ def watch(client: "Client", task_id: str) -> None:
     Example: watchword task watch oTUltX4IQMOUUVeiohTt8A:12345
     """
     if _operation(client, task_id) is None:
-        _report_task(_watch_task(client, task_id))
+        _report_task(_watch_task(client, task_id, quiet=as_json), as_json=as_json)
     else:
-        report_operation(watch_operation(client, task_id))
+        report_operation(watch_operation(client, task_id, quiet=as_json), as_json=as_json)
 
 
 @task.command("list")
@@ -197,24 +200,29 @@ def list_operations(client: "Client", limit: int, as_json: bool, urns: bool) -> 
 @_id
 @click.option("--wait", is_flag=True, help="Wait until it ends; exit with 1 if it was done or failed before.")
 @yes_flag
+@json_flag
 @with_client
-def cancel(client: "Client", task_id: str, wait: bool, yes: bool) -> None:
+def cancel(client: "Client", task_id: str, wait: bool, yes: bool, as_json: bool) -> None:
     """Cancel an operation. Rows that were deleted stay deleted; an unfinished copy is removed.
 
     Example: watchword task cancel oTUltX4IQMOUUVeiohTt8A:12345 --yes --wait
     """
-    found = client.operation(task_id)
+    found = client.get_operation(task_id)
     plan = found.plan
     question = f"Cancel the truncation of {plan.entity_type}.{plan.aspect}, {found.state} at {found.percent:.1f}%?"
     confirm(question, yes=yes)
-    client.cancel_operation(task_id)
+    ending = client.cancel_operation(task_id)
     if not wait:
-        say(f"Cancelling {task_id}. To see it end: watchword task watch {task_id}")
+        sentence = f"Cancelling {task_id}. To see it end: watchword task watch {task_id}"
+        show_result(sentence, ending, json=as_json)
         return
-    ended = watch_operation(client, task_id)
+    ended = watch_operation(client, task_id, quiet=as_json)
+    if as_json:
+        say_json(ended)
     if ended.state != "CANCELLED":
         raise OperatorError(f"The operation {task_id} ended before it could be cancelled: {ended.state}.")
-    say(f"Cancelled {task_id}")
+    if not as_json:
+        say(f"Cancelled {task_id}")
 
 
 # Watching.
@@ -280,12 +288,16 @@ def _task_progress(task: "TaskInfo") -> OperationProgress:
     return OperationProgress(state, percent, done, total, rate)
 
 
-def watch_operation(client: "Client", operation_id: str) -> "OperationInfo":
-    """Show progress until the operation ends; returns its final state."""
-    return _show_progress(operation_id, lambda: client.watch_operation(operation_id, POLL_SECONDS), _operation_progress)
+def watch_operation(client: "Client", operation_id: str, *, quiet: bool = False) -> "OperationInfo":
+    """Show progress until the operation ends, unless `quiet`; returns its final state."""
+
+    def poll() -> "Iterator[OperationInfo]":
+        return client.watch_operation(operation_id, POLL_SECONDS)
+
+    return _show_progress(operation_id, poll, _operation_progress, quiet=quiet)
 
 
-def _watch_task(client: "Client", task_id: str) -> "TaskInfo":
+def _watch_task(client: "Client", task_id: str, *, quiet: bool) -> "TaskInfo":
     def poll() -> "Iterator[TaskInfo]":
         while True:
             found = _task_status(client, task_id)
@@ -294,18 +306,24 @@ def _watch_task(client: "Client", task_id: str) -> "TaskInfo":
                 return
             time.sleep(POLL_SECONDS)
 
-    return _show_progress(task_id, poll, _task_progress)
+    return _show_progress(task_id, poll, _task_progress, quiet=quiet)
 
 
-def _show_progress(task_id: str, poll: Callable[[], Iterator[T]], progress_of: Callable[[T], OperationProgress]) -> T:
+def _show_progress(
+    task_id: str, poll: Callable[[], Iterator[T]], progress_of: Callable[[T], OperationProgress], *, quiet: bool
+) -> T:
+    has_bar = on_terminal() and not console().is_dumb_terminal
     try:
-        with _bar() if on_terminal() and not console().is_dumb_terminal else _lines() as show:
+        with nullcontext(_show_nothing) if quiet else _bar() if has_bar else _lines() as show:
             for one in patiently(poll):
                 show(progress_of(one))
     except KeyboardInterrupt:
         warn(f"The operation continues. To watch it again: watchword task watch {task_id}")
         raise
     return one
+
+
+def _show_nothing(_: OperationProgress) -> None: ...
 
 
 @contextmanager
@@ -356,8 +374,10 @@ def _bar() -> Iterator[Callable[[OperationProgress], None]]:
         yield show
 
 
-def report_operation(operation: "OperationInfo") -> None:
-    """Print the outcome and the post-check; fail where the operation did not succeed."""
+def report_operation(operation: "OperationInfo", *, as_json: bool = False) -> None:
+    """Print the outcome and the post-check, or the operation; fail where it did not succeed."""
+    if as_json:
+        say_json(operation)
     plan, check = operation.plan, operation.post_check
     began = operation.started_at or operation.created_at
     took = span(((operation.finished_at or began) - began).total_seconds())
@@ -371,6 +391,8 @@ def report_operation(operation: "OperationInfo") -> None:
             f"The operation {operation.id} failed: {operation.error or 'no reason was recorded.'} {kept} "
             f"To see its steps: watchword event list --target {operation.id}"
         )
+    if as_json:
+        return
     if by_copy:
         outcome = f"{operation.status.created:,} rows were copied, {plan.rows_to_delete:,} old ones left behind"
     else:
@@ -387,10 +409,14 @@ def report_operation(operation: "OperationInfo") -> None:
         )
 
 
-def _report_task(task: "TaskInfo") -> None:
+def _report_task(task: "TaskInfo", *, as_json: bool) -> None:
+    if as_json:
+        say_json(task)
     if task.failed:
         reasons = "; ".join([*([task.error] if task.error else []), *task.failures[:3]])
         raise OperatorError(f"The task {task.task_id} failed: {reasons}")
+    if as_json:
+        return
     counters = task.status
     say(
         f"Done in {span(task.run_time_nanos / 1e9)}: {counters.created:,} created, {counters.updated:,} updated, "

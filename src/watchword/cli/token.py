@@ -15,12 +15,12 @@ import click
 
 from watchword.cli.local import Wiring, run_locally
 from watchword.cli.options import (
-    SPAN_FORMS,
     STORE_FLAGS,
+    ActorParam,
     CommandFunction,
-    Moment,
-    Span,
-    TokenLifetime,
+    DurationParam,
+    LifetimeParam,
+    TimeParam,
     add_options,
     json_flag,
     list_flags,
@@ -33,7 +33,7 @@ from watchword.cli.options import (
 from watchword.cli.output import (
     Cell,
     Column,
-    When,
+    TimeCell,
     is_token,
     iso,
     json_value,
@@ -48,7 +48,7 @@ from watchword.cli.output import (
     with_name,
 )
 from watchword.cli.remote import (
-    Connection,
+    ServerFlags,
     confirm,
     explain,
     need_confirmation,
@@ -58,34 +58,30 @@ from watchword.cli.remote import (
     with_client,
     with_connection,
 )
-from watchword.cli.run import Command, Group, WrongUse, discard_output, read_input
+from watchword.cli.run import Command, CommandGroup, WrongUse, discard_output, read_input
 from watchword.client.errors import BadRequest, Conflict, NotFound, Unauthorized
 from watchword.client.profiles import ChosenServer
 from watchword.client.records import from_millis
 from watchword.domain.errors import Fault, OperatorError
 from watchword.domain.filters import SortField
-from watchword.domain.lifetimes import Duration
+from watchword.domain.lifetimes import SPAN_FORMS, Duration
 from watchword.domain.secret import Secret
 from watchword.domain.tokens import SUSPENDED, TokenStatus, check_token_id
 from watchword.settings import Settings, load
 
 if TYPE_CHECKING:
-    from watchword.client import ActorTokenCount, Client, NewToken, TokenInfo, Where
+    from watchword.client import ActorTokenCount, Client, NewToken, TokenFilter, TokenInfo
     from watchword.domain.tokens import TokenRecord
 
 STDIN = "-"
 LOCAL_FLAGS = (*STORE_FLAGS, "root_actor", "public_url", "host", "port", "allowed_durations", "allow_no_expiry")
 _SCAN = "Find tokens in files, folders or standard input (-) and report which are live."
-_PASTED = (
-    "This is a token, not its id, and the shell may have recorded it. To use the token itself, send it to standard "
-    "input: watchword token show - or watchword token revoke -"
-)
 _COLUMNS: "list[Column[TokenInfo]]" = [
     Column("ID", lambda token: token.id),
     Column("NAME", lambda token: token.name, free=True),
     Column("STATUS", lambda token: token.effective_status),
-    Column("EXPIRES", lambda token: When(token.expires_at, "never")),
-    Column("USED", lambda token: When(token.last_used_at)),
+    Column("EXPIRES", lambda token: TimeCell(token.expires_at, "never")),
+    Column("USED", lambda token: TimeCell(token.last_used_at)),
     Column("ACTOR", lambda token: token.actor_urn, name=lambda token: token.actor_name),
 ]
 _ACTOR_COLUMNS: "list[Column[ActorTokenCount]]" = [
@@ -94,7 +90,7 @@ _ACTOR_COLUMNS: "list[Column[ActorTokenCount]]" = [
 ]
 
 
-@click.group(cls=Group, lazy={"scan": ("scan", _SCAN)})
+@click.group(cls=CommandGroup, lazy={"scan": ("scan", _SCAN)})
 def token() -> None:
     """Create, inspect, rotate and revoke tokens."""
 
@@ -112,11 +108,12 @@ class _Filter:
         self.option = click.option(flag, help=text, **how)
 
 
-_AHEAD, _BACK = Moment(ago=False), Moment(ago=True)
+_ACTOR = ActorParam()
+_AHEAD, _BACK = TimeParam(ago=False), TimeParam(ago=True)
 _STATUS = click.Choice([*(status.name for status in TokenStatus), SUSPENDED], case_sensitive=False)
 _FILTERS = (
-    _Filter("--actor", "actorUrn", "EQUAL", "Tokens that act as this user.", metavar="URN"),
-    _Filter("--owner", "ownerUrn", "EQUAL", "Tokens that this user created.", metavar="URN"),
+    _Filter("--actor", "actorUrn", "EQUAL", "Tokens that act as this user.", type=_ACTOR),
+    _Filter("--owner", "ownerUrn", "EQUAL", "Tokens that this user created.", type=_ACTOR),
     _Filter("--status", "effectiveStatus", "IN", "Repeatable. [default: all but REVOKED]", type=_STATUS, multiple=True),
     _Filter(
         "--search", "text", "CONTAIN", "Text in name, description, id, actor or owner, in any case.", metavar="TEXT"
@@ -129,27 +126,29 @@ _FILTERS = (
     _Filter("--created-before", "createdAt", "LESS_THAN", "A date, time, or span back.", type=_BACK),
     _Filter("--created-after", "createdAt", "GREATER_THAN_OR_EQUAL_TO", "A date, time, or span back.", type=_BACK),
     _Filter("--used-before", "lastUsedAt", "LESS_THAN", "Last used before this.", type=_BACK),
-    _Filter("--unused-for", "lastActivityAt", "LESS_THAN", "Neither created nor used for this long.", type=Span()),
+    _Filter(
+        "--unused-for", "lastActivityAt", "LESS_THAN", "Neither created nor used for this long.", type=DurationParam()
+    ),
 )
 _SORT = click.Choice([field.value.word for field in SortField], case_sensitive=False)
 
 
 @dataclass(frozen=True, slots=True)
 class TokenFlags:
-    everyone: bool
+    all_actors: bool
     flags: Mapping[str, Any]
 
     @property
     def is_given(self) -> bool:
-        return self.everyone or any(value not in (None, ()) for value in self.flags.values())
+        return self.all_actors or any(value not in (None, ()) for value in self.flags.values())
 
     @property
     def is_own(self) -> bool:
         """No flag names other users, so only the caller's own tokens are selected."""
-        return not (self.everyone or self.flags["actor"] or self.flags["owner"])
+        return not (self.all_actors or self.flags["actor"] or self.flags["owner"])
 
-    def where(self, client: "Client") -> "list[Where]":
-        from watchword.client import Where
+    def where(self, client: "Client") -> "list[TokenFilter]":
+        from watchword.client import TokenFilter
 
         values = dict(self.flags)
         if self.is_own:
@@ -157,7 +156,7 @@ class TokenFlags:
         if values["unused_for"] is not None:
             values["unused_for"] = f"PT{values['unused_for'] // 1000}S"
         return [
-            Where(one.field, list(value) if isinstance(value, tuple) else str(value), condition=one.condition)
+            TokenFilter(one.field, list(value) if isinstance(value, tuple) else str(value), condition=one.condition)
             for one in _FILTERS
             if (value := values[one.name]) not in (None, ())
         ]
@@ -165,12 +164,12 @@ class TokenFlags:
 
 def _with_selection(command: CommandFunction) -> CommandFunction:
     @wraps(command)
-    def run(*args: Any, everyone: bool, **flags: Any) -> Any:
+    def run(*args: Any, all_actors: bool, **flags: Any) -> Any:
         given = {one.name: flags.pop(one.name) for one in _FILTERS}
-        return command(*args, selection=TokenFlags(everyone, given), **flags)
+        return command(*args, selection=TokenFlags(all_actors, given), **flags)
 
-    everyone = click.option("--all", "everyone", is_flag=True, help="Tokens of every user, not only your own.")
-    return add_options(everyone, *(one.option for one in _FILTERS))(run)
+    all_actors = click.option("--all", "all_actors", is_flag=True, help="Tokens of every user, not only your own.")
+    return add_options(all_actors, *(one.option for one in _FILTERS))(run)
 
 
 @token.command("list")
@@ -201,15 +200,8 @@ def list_tokens(
 # One token, by its id or by itself.
 
 
-def _token_id(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
-    """Reject a raw token on the command line without repeating it."""
-    if value is not None and is_token(value):
-        raise click.BadParameter(_PASTED, context, parameter)
-    return value
-
-
 @token.command()
-@click.argument("token_id", metavar="ID", callback=_token_id)
+@click.argument("token_id", metavar="ID")
 @json_flag
 @with_client
 def show(client: "Client", token_id: str, as_json: bool) -> None:
@@ -233,17 +225,17 @@ def show(client: "Client", token_id: str, as_json: bool) -> None:
         "Scopes": _limit(found.scopes, "everything its actor may do"),
         "Audience": _limit(found.audience, "this service"),
         "Networks": _limit(found.allowed_networks, "any"),
-        "Created": When(found.created_at),
-        "Expires": When(found.expires_at, "never"),
-        "Last used": When(found.last_used_at),
+        "Created": TimeCell(found.created_at),
+        "Expires": TimeCell(found.expires_at, "never"),
+        "Last used": TimeCell(found.last_used_at),
         "Uses": found.use_count,
         f"{len(found.uses_by_day)} days": sparkline([one.count for one in found.uses_by_day]),
         "Last from": found.last_network,
         "Seen from": found.networks,
-        "Revoked": When(found.revoked_at),
+        "Revoked": TimeCell(found.revoked_at),
         **_relations(found),
         "Id": found.id,
-        "Urn": found.urn,
+        "URN": found.urn,
     }
     show_one(pairs, found, json=as_json)
 
@@ -262,9 +254,9 @@ def _relations(found: "TokenInfo") -> dict[str, Cell]:
     }
     if found.awaits_first_use:
         pairs["First use"] = "pending; unused, it expires with the overlap"
-        pairs["Then expires"] = When(found.expires_at_once_used, "never")
+        pairs["Then expires"] = TimeCell(found.expires_at_once_used, "never")
     if found.replaced_at is not None:
-        pairs["Replaced"] = When(found.replaced_at)
+        pairs["Replaced"] = TimeCell(found.replaced_at)
     return {title: value for title, value in pairs.items() if value is not None}
 
 
@@ -272,7 +264,7 @@ def _relations(found: "TokenInfo") -> dict[str, Cell]:
 
 _new_token_flags = add_options(
     click.option("--description", help="Description of the token."),
-    click.option("--duration", type=TokenLifetime(), help=f"Lifetime, such as {SPAN_FORMS}."),
+    click.option("--duration", type=LifetimeParam(), help=f"Lifetime, such as {SPAN_FORMS}."),
     repeatable("--scope", "scopes", "WORD", "Privilege, or scope of another service. [default: all its actor may do]"),
     click.option("--no-scopes", is_flag=True, help="Give it no scopes: it may do nothing here."),
     repeatable("--audience", "audience", "WORD", "Service it is for. [default: this service]"),
@@ -298,7 +290,7 @@ def _with_new_token(command: CommandFunction) -> CommandFunction:
 
 @token.command()
 @click.option("--name", help="Name that says what the token is for.")
-@click.option("--actor", metavar="URN", help="User it acts as. [default: the caller]")
+@click.option("--actor", type=ActorParam(), help="User it acts as. [default: the caller]")
 @_with_new_token
 @json_flag
 @with_connection
@@ -306,7 +298,7 @@ def _with_new_token(command: CommandFunction) -> CommandFunction:
 @setting_flags(*LOCAL_FLAGS)
 @click.pass_obj
 def create(
-    wiring: Wiring, /, wanted: dict[str, Any], as_json: bool, local: bool, connection: Connection, **flags: Any
+    wiring: Wiring, /, wanted: dict[str, Any], as_json: bool, local: bool, connection: ServerFlags, **flags: Any
 ) -> None:
     """Create a token and print it once; in a pipe, only the token. It expires after an hour unless you pass --duration.
 
@@ -318,7 +310,7 @@ def create(
     """
     wanted["duration"] = wanted["duration"] or Duration.ONE_HOUR.name
     if local:
-        if connection != Connection():
+        if connection != ServerFlags():
             raise WrongUse("--url, --as, --token-file and --profile are for a server; --local works without one.")
         _create_locally(wiring, load(flags), wanted, json=as_json)
         return
@@ -348,7 +340,7 @@ def derive(client: "Client", wanted: dict[str, Any], as_json: bool) -> None:
 
 
 @token.command()
-@click.argument("token_id", metavar="ID", callback=_token_id)
+@click.argument("token_id", metavar="ID")
 @click.option("--name", help="New name.")
 @click.option("--description", help="New description; an empty one is removed.")
 @json_flag
@@ -365,13 +357,13 @@ def edit(client: "Client", token_id: str, name: str | None, description: str | N
 
 
 @token.command()
-@click.argument("token_id", metavar="[ID]", required=False, callback=_token_id)
+@click.argument("token_id", metavar="[ID]", required=False)
 @click.option("--file", metavar="FILE", help="Rotate the token in this file and store the successor there.")
-@click.option("--overlap", type=Span(), help="How long the successor waits for its first use. [default: 1d]")
-@click.option("--grace", type=Span(), help="How long the old token stays valid after that. [default: 5m]")
+@click.option("--overlap", type=DurationParam(), help="How long the successor waits for its first use. [default: 1d]")
+@click.option("--grace", type=DurationParam(), help="How long the old token stays valid after that. [default: 5m]")
 @json_flag
 @with_connection
-def rotate(token_id: str | None, file: str | None, as_json: bool, connection: Connection, **spans: int | None) -> None:
+def rotate(token_id: str | None, file: str | None, as_json: bool, connection: ServerFlags, **spans: int | None) -> None:
     """Replace a token with a successor of the same name, actor and limits, without a gap.
 
     The successor of ID is printed once. The old token stays valid until the successor is first used, and for the grace
@@ -396,7 +388,7 @@ def rotate(token_id: str | None, file: str | None, as_json: bool, connection: Co
         _deliver(client.rotate_token(token_id, **wanted), None, json=as_json)
 
 
-def _rotate_file(connection: Connection, file: str | None, spans: dict[str, Any], *, json: bool) -> None:
+def _rotate_file(connection: ServerFlags, file: str | None, spans: dict[str, Any], *, json: bool) -> None:
     """Rotate the token in the named file, or the profile's token. It requests its own successor, unless the flags name
     another caller.
     """
@@ -425,7 +417,7 @@ def _rotate_file(connection: Connection, file: str | None, spans: dict[str, Any]
         "Acts as": made.actor_urn,
         "Id": made.id,
         "Replaces": made.replaces,
-        "Expires": When(made.expires_at_once_used or made.expires_at, "never"),
+        "Expires": TimeCell(made.expires_at_once_used or made.expires_at, "never"),
     }
     show_one(pairs, {"file": rotated.path, **json_value(made)}, json=json)
     if rotated.problem is not None:
@@ -511,13 +503,14 @@ def _print_created(secret: str, made: "TokenInfo", *, json: bool) -> None:
     elif not on_terminal():
         say(secret)
     else:
-        when = When(made.expires_at_once_used or made.expires_at, "never")
+        when = TimeCell(made.expires_at_once_used or made.expires_at, "never")
         show_one({"Name": made.name, "Acts as": made.actor_urn, "Id": made.id, "Expires": when}, made, json=False)
         for line in ("", "The token, shown only once:", "", secret, ""):
             say(line)
         say("Store it where only its user can read it. To use it here: export WATCHWORD_TOKEN=<the token>")
         if made.awaits_first_use:
-            say(f"The old token stays valid until its first use; unused, it expires {When(made.expires_at).relative}.")
+            unused = TimeCell(made.expires_at).relative
+            say(f"The old token stays valid until its first use; unused, it expires {unused}.")
         say(f"To revoke it: watchword token revoke {made.id}")
 
 
@@ -554,8 +547,6 @@ def revoke(client: "Client", token_ids: tuple[str, ...], selection: TokenFlags, 
         raise WrongUse("--dry-run, --yes and --json need flags that select tokens, such as --actor.")
     elif not token_ids:
         raise WrongUse("Which tokens? Pass their ids, or flags such as --actor urn:li:corpuser:alice.")
-    elif any(is_token(word) for word in token_ids):
-        raise WrongUse(_PASTED)
     else:
         _revoke_each(client, token_ids, cascade=cascade)
 
@@ -565,7 +556,7 @@ def _revoke_selected(
 ) -> None:
     need_confirmation(yes=yes, dry_run=dry_run)
     where = selection.where(client)
-    plan = client.plan_revocation(*where, everything=selection.everyone, cascade=cascade)
+    plan = client.plan_revocation(*where, all_actors=selection.all_actors, cascade=cascade)
     if dry_run and as_json:
         say_json(plan)
         return
@@ -580,7 +571,7 @@ def _revoke_selected(
         return
     confirm(f"Revoke {plural(plan.count, 'token')}? This cannot be undone.", yes=yes)
     confirmed = None if yes else plan.count  # a user confirmed this number; a script saw none
-    receipt = client.revoke_tokens(*where, everything=selection.everyone, cascade=cascade, at_most=confirmed)
+    receipt = client.revoke_tokens(*where, all_actors=selection.all_actors, cascade=cascade, at_most=confirmed)
     if as_json:
         say_json(receipt)
     else:
@@ -598,7 +589,7 @@ def _revoke_each(client: "Client", token_ids: Iterable[str], *, cascade: bool) -
             client.revoke_token(token_id, cascade=cascade)
         except Fault:
             failed = True
-            warn(f"Number {number} of those given is no id. Find ids with: watchword token list")
+            warn(f"Number {number} of those given is not an id. Find ids with: watchword token list")
         except (BadRequest, Conflict, NotFound, Unauthorized) as error:
             if isinstance(error, Unauthorized) and not is_token(word):
                 raise
@@ -639,20 +630,20 @@ def _read_ids(given: Iterable[str]) -> Iterator[str]:
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from watchword.client import Client, DayCount
+    from watchword.client import Client, DayCountInfo
 
 
 @click.command(cls=Command)
-@click.option("--all", "everyone", is_flag=True, help="Tokens of every user, not only your own.")
+@click.option("--all", "all_actors", is_flag=True, help="Tokens of every user, not only your own.")
 @json_flag
 @with_client
-def overview(client: "Client", everyone: bool, as_json: bool) -> None:
+def overview(client: "Client", all_actors: bool, as_json: bool) -> None:
     """Show how many tokens there are, when they expire and how they are used.
 
     Example: watchword overview
     Example: watchword overview --all --json
     """
-    found = client.overview(everyone=everyone)
+    found = client.get_overview(all_actors=all_actors)
     pairs: dict[str, Cell] = {
         "Live": found.live,
         "Expiring in 7 days": found.expiring_7_days,
@@ -669,7 +660,7 @@ def overview(client: "Client", everyone: bool, as_json: bool) -> None:
     show_one(pairs, found, json=as_json)
 
 
-def _chart(days: "Sequence[DayCount]", width: int = 1) -> str:
+def _chart(days: "Sequence[DayCountInfo]", width: int = 1) -> str:
     """A bar for each so many days, and their sum."""
     counts = [one.count for one in days]
     return f"{sparkline([sum(counts[at : at + width]) for at in range(0, len(counts), width)])} {sum(counts):,}"

@@ -5,10 +5,22 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from watchword.cli.options import Moment, Span, add_options, json_flag, list_flags, page_size, repeatable, yes_flag
-from watchword.cli.output import Column, When, json_text, say, show_list, show_one, warn
-from watchword.cli.remote import confirm, full_urn, with_client
-from watchword.cli.run import Group, WrongUse
+from watchword.cli.options import (
+    ActorParam,
+    DurationParam,
+    TimeParam,
+    add_options,
+    full_urn,
+    json_flag,
+    list_flags,
+    need_change,
+    page_size,
+    repeatable,
+    yes_flag,
+)
+from watchword.cli.output import Column, TimeCell, json_text, say, show_list, show_one, show_result, warn
+from watchword.cli.remote import confirm, with_client
+from watchword.cli.run import CommandGroup, WrongUse
 from watchword.client.records import from_millis
 from watchword.domain.errors import OperatorError
 from watchword.domain.names import GROUP_PREFIX
@@ -21,7 +33,7 @@ _COLUMNS: "list[Column[WebhookInfo]]" = [
     Column("NAME", lambda webhook: webhook.name, free=True),
     Column("STATE", lambda webhook: webhook.state),
     Column("WAITING", lambda webhook: webhook.waiting),
-    Column("FAILING SINCE", lambda webhook: When(webhook.failing_since)),
+    Column("FAILING SINCE", lambda webhook: TimeCell(webhook.failing_since)),
     Column("CREATED BY", lambda webhook: webhook.created_by),
     Column("URL", lambda webhook: webhook.url, free=True),
 ]
@@ -38,19 +50,19 @@ _DELIVERIES: "list[Column[WebhookDelivery]]" = [
     Column("ID", lambda delivery: delivery.id),
     Column("TYPE", lambda delivery: delivery.type),
     Column("STATE", lambda delivery: delivery.state),
-    Column("CREATED", lambda delivery: When(delivery.created_at)),
+    Column("CREATED", lambda delivery: TimeCell(delivery.created_at)),
     Column("ATTEMPTS", lambda delivery: len(delivery.attempts)),
     Column("LAST", _result, free=True),
 ]
 _webhook = click.argument("id_", metavar="WEBHOOK")
 _filter = add_options(
     repeatable("--action", "actions", "WORD", "Send events with this action. token.* sends all of a kind."),
-    repeatable("--actor", "actors", "URN", "Send events by this actor."),
+    repeatable("--actor", "actors", "ACTOR", "Send events by this actor.", type=ActorParam(may_be_empty=True)),
     repeatable("--group", "groups", "GROUP", "Send events about tokens of this group's members."),
 )
 
 
-@click.group(cls=Group)
+@click.group(cls=CommandGroup)
 def webhook() -> None:
     """Send events to other services. WEBHOOK is the id of a webhook."""
 
@@ -69,7 +81,7 @@ def create(client: "Client", id_: str | None, as_json: bool, **wanted: Any) -> N
 
     Example: watchword webhook create chat --name Chat --to https://chat.example.org/hooks/tokens --action token.revoked
     """
-    _show_new(client.create_webhook(id=id_, **_given(wanted)), json=as_json)
+    _show_new(client.create_webhook(webhook_id=id_, **_given(wanted)), json=as_json)
 
 
 @webhook.command("list")
@@ -101,14 +113,14 @@ def show(client: "Client", id_: str, as_json: bool) -> None:
         "Actors": found.actor_urns or "all",
         "Tokens of": found.group_urns or "all",
         "State": found.state if found.stopped_because is None else f"{found.state} ({found.stopped_because})",
-        "Last delivered": When(found.last_delivered_at, "never"),
+        "Last delivered": TimeCell(found.last_delivered_at, "never"),
         "Waiting": found.waiting,
         "Dropped": found.dropped,
-        "Failing since": When(found.failing_since, "never"),
-        "Next attempt": When(found.next_attempt_at, "at once" if found.state == "ENABLED" else "none"),
-        "Old secret until": When(found.previous_secret_until, "none"),
+        "Failing since": TimeCell(found.failing_since, "never"),
+        "Next attempt": TimeCell(found.next_attempt_at, "at once" if found.state == "ENABLED" else "none"),
+        "Old secret until": TimeCell(found.previous_secret_until, "none"),
         "Set": found.set,
-        "Created": When(found.created_at),
+        "Created": TimeCell(found.created_at),
         "Created by": found.created_by,
     }
     show_one(pairs, found, json=as_json)
@@ -120,8 +132,9 @@ def show(client: "Client", id_: str, as_json: bool) -> None:
 @click.option("--to", metavar="URL", help="URL that gets the events.")
 @_filter
 @click.option("--enable/--disable", "enabled", default=None, help="Whether events are queued and sent.")
+@json_flag
 @with_client
-def update(client: "Client", id_: str, **wanted: Any) -> None:
+def update(client: "Client", id_: str, as_json: bool, **wanted: Any) -> None:
     """Change a webhook: given flags replace its values, the rest stays. --action '' removes the filter by action.
 
     Enabling a stopped webhook sends what waits. One that was disabled gets events from now on.
@@ -129,10 +142,10 @@ def update(client: "Client", id_: str, **wanted: Any) -> None:
     Example: watchword webhook update chat --action token.created --action token.revoked
     Example: watchword webhook update chat --disable
     """
+    need_change(wanted)
     filters = ("actions", "actors", "groups")
     given = _given({name: words for name, words in wanted.items() if name not in filters or words})
-    client.update_webhook(id_, **given)
-    say(f"Updated {id_}")
+    show_result(f"Updated {id_}", client.update_webhook(id_, **given), json=as_json)
 
 
 @webhook.command()
@@ -153,7 +166,7 @@ def test(client: "Client", id_: str, as_json: bool) -> None:
 
 @webhook.command()
 @_webhook
-@click.option("--overlap", type=Span(), help="How long the old secret signs too. [default: 1d]")
+@click.option("--overlap", type=DurationParam(), help="How long the old secret signs too. [default: 1d]")
 @json_flag
 @with_client
 def rotate(client: "Client", id_: str, overlap: int | None, as_json: bool) -> None:
@@ -170,8 +183,9 @@ def rotate(client: "Client", id_: str, overlap: int | None, as_json: bool) -> No
 @webhook.command()
 @_webhook
 @yes_flag
+@json_flag
 @with_client
-def delete(client: "Client", id_: str, yes: bool) -> None:
+def delete(client: "Client", id_: str, yes: bool, as_json: bool) -> None:
     """Delete a webhook and its deliveries.
 
     Example: watchword webhook delete chat --yes
@@ -180,13 +194,13 @@ def delete(client: "Client", id_: str, yes: bool) -> None:
     waiting = f"{found.waiting:,} waiting {'delivery' if found.waiting == 1 else 'deliveries'}"
     confirm(f"Delete {id_} ({found.name}) and {waiting}?", yes=yes)
     client.delete_webhook(id_)
-    say(f"Deleted {id_}")
+    show_result(f"Deleted {id_}", {"id": id_, "deleted": True}, json=as_json)
 
 
 @webhook.command()
 @_webhook
 @click.option("--waiting", is_flag=True, help="Only those that were not accepted yet.")
-@list_flags(default=20)
+@list_flags(default=100)
 @with_client
 def deliveries(client: "Client", id_: str, waiting: bool, limit: int, as_json: bool) -> None:
     """List the deliveries of a webhook, newest first. --json has each attempt with its answer.
@@ -200,10 +214,13 @@ def deliveries(client: "Client", id_: str, waiting: bool, limit: int, as_json: b
 @webhook.command()
 @_webhook
 @click.option("--delivery", metavar="ID", help="Send this delivery again.")
-@click.option("--since", type=Moment(ago=True), help="Send all events since a date, time, or span back such as 1d.")
+@click.option("--since", type=TimeParam(ago=True), help="Send all events since a date, time, or span back such as 1d.")
+@json_flag
 @with_client
-def replay(client: "Client", id_: str, delivery: str | None, since: int | None) -> None:
-    """Send deliveries again: one, all events since a time, or without a flag what waits. A stopped webhook sends again.
+def replay(client: "Client", id_: str, delivery: str | None, since: int | None, as_json: bool) -> None:
+    """Send deliveries again: one, all events since a time, or, without a flag, all waiting deliveries.
+
+    A stopped webhook sends again.
 
     Example: watchword webhook replay chat --since 2d
     Example: watchword webhook replay chat --delivery 1042
@@ -211,10 +228,10 @@ def replay(client: "Client", id_: str, delivery: str | None, since: int | None) 
     if delivery is not None and since is not None:
         raise WrongUse("Pass --delivery or --since, not both.")
     when = None if since is None else from_millis(since)
-    done = client.replay_webhook(id_, delivery=delivery, since=when)
-    say(f"{done.queued:,} {'delivery' if done.queued == 1 else 'deliveries'} to send.")
+    done = client.replay_webhook(id_, delivery_id=delivery, since=when)
+    show_result(f"{done.queued:,} {'delivery' if done.queued == 1 else 'deliveries'} to send.", done, json=as_json)
     if done.until is not None:
-        warn(f"Later events had no room. When these are delivered, run again with --since {When(done.until).iso}")
+        warn(f"Later events had no room. When these are delivered, run again with --since {TimeCell(done.until).iso}")
 
 
 def _given(wanted: dict[str, Any]) -> dict[str, Any]:

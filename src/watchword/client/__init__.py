@@ -1,10 +1,10 @@
 """The Python client of Watchword: everything that the server's API offers, typed.
 
-    from watchword.client import Client, Where
+    from watchword.client import Client, TokenFilter
 
     with Client("https://tokens.example.org", token=...) as watchword:
         new = watchword.create_token("urn:li:corpuser:alice", "laptop", duration="ONE_WEEK")
-        for token in watchword.tokens(Where("actorUrn", "urn:li:corpuser:alice")):
+        for token in watchword.tokens(TokenFilter("actorUrn", "urn:li:corpuser:alice")):
             print(token.name, token.expires_at)
 
 `AsyncClient` has the same methods for asyncio. `watchword.client.errors` shows the tree of errors, and
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 # ruff: noqa: F403, F405 - `__all__` selects the names
 if TYPE_CHECKING:
-    from watchword.client.api import ResultPage, Where
+    from watchword.client.api import ResultPage, TokenFilter
     from watchword.client.errors import *
     from watchword.client.http_clients import AsyncClient, Client
     from watchword.client.records import *
@@ -34,9 +34,9 @@ __all__ = [
     "BadRequest",
     "Client",
     "Conflict",
-    "DayCount",
-    "DeclaredAccount",
-    "DeclaredGroup",
+    "DayCountInfo",
+    "DeclaredAccountInfo",
+    "DeclaredGroupInfo",
     "DeclaredPolicy",
     "DeviceLogin",
     "Duration",
@@ -47,8 +47,7 @@ __all__ = [
     "GrantedActors",
     "GroupInfo",
     "HeldSeries",
-    "Identity",
-    "ImportStatus",
+    "ImportStatusInfo",
     "IndexInfo",
     "MailPreference",
     "NewToken",
@@ -59,7 +58,7 @@ __all__ = [
     "OffboardingResult",
     "OffboardingSuspension",
     "OperationInfo",
-    "Overview",
+    "OverviewInfo",
     "PlannedSpan",
     "PolicyActors",
     "PolicyDiff",
@@ -70,7 +69,7 @@ __all__ = [
     "PrivilegeExplanation",
     "PrivilegeHolder",
     "ProfileError",
-    "Refused",
+    "RequestRejected",
     "ResultPage",
     "RetentionHold",
     "RetentionRuleDiff",
@@ -80,7 +79,7 @@ __all__ = [
     "RevocationReceipt",
     "RotatedFile",
     "Secret",
-    "SeriesPlan",
+    "SeriesPlanInfo",
     "SeriesSize",
     "ServerError",
     "ServerInfo",
@@ -93,6 +92,7 @@ __all__ = [
     "TimeseriesHistogram",
     "TokenDetails",
     "TokenFile",
+    "TokenFilter",
     "TokenInfo",
     "TruncationPlan",
     "Unauthenticated",
@@ -101,13 +101,13 @@ __all__ = [
     "UnexpectedAnswer",
     "Unreachable",
     "UserInfo",
+    "VerifiedToken",
     "WatchwordError",
     "WebhookAttempt",
     "WebhookDelivery",
     "WebhookDiff",
     "WebhookInfo",
     "WebhookReplay",
-    "Where",
     "rotate_file",
 ]
 

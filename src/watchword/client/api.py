@@ -18,16 +18,15 @@ from watchword.client.records import (
     ActorInfo,
     ActorSummary,
     AppliedPolicies,
-    DeclaredAccount,
-    DeclaredGroup,
+    DeclaredAccountInfo,
+    DeclaredGroupInfo,
     DeclaredPolicy,
     DeviceLogin,
     EventAction,
     EventInfo,
     GroupInfo,
     HeldSeries,
-    Identity,
-    ImportStatus,
+    ImportStatusInfo,
     IndexInfo,
     Json,
     MailPreference,
@@ -35,7 +34,7 @@ from watchword.client.records import (
     NewWebhook,
     OffboardingReport,
     OperationInfo,
-    Overview,
+    OverviewInfo,
     PolicyActors,
     PolicyInfo,
     PrivilegeDescription,
@@ -47,7 +46,7 @@ from watchword.client.records import (
     RetentionRunInfo,
     RevocationPlan,
     RevocationReceipt,
-    SeriesPlan,
+    SeriesPlanInfo,
     SeriesSize,
     ServerInfo,
     ServiceAccountInfo,
@@ -58,6 +57,7 @@ from watchword.client.records import (
     TokenInfo,
     TruncationPlan,
     UserInfo,
+    VerifiedToken,
     WebhookAttempt,
     WebhookDelivery,
     WebhookInfo,
@@ -66,7 +66,7 @@ from watchword.client.records import (
     selection,
     to_millis,
 )
-from watchword.domain.lifetimes import Duration
+from watchword.domain.lifetimes import SPAN_FORMS, Duration, parse_span, written_iso
 from watchword.domain.names import is_account
 from watchword.domain.secret import Secret
 
@@ -81,6 +81,9 @@ GRAPHQL_PATH = "/api/graphql"
 DEVICE_CLIENT = "watchword-cli"
 DEVICE_GRANT = "urn:ietf:params:oauth:grant-type:device_code"
 PAGE_SIZE = 1_000
+_PAGE_SIZE = {"count": "page_size"}
+_RULE_DURATIONS = frozenset({"keep", "removeAfter"})
+_OPERATION_ID, _WEBHOOK_ID = {"id": "operation_id"}, {"id": "webhook_id"}
 PLAN_PAGE_SIZE = 10  # the most series that one request plans
 MAX_STEPS_BACK = 100
 
@@ -144,7 +147,8 @@ def list_by_offset(
     new: list[T] = []
     is_last = False
     while not is_last:
-        page: ResultPage[T] = yield Step(new, fetch(start, page_size))
+        request = fetch(start, page_size)
+        page: ResultPage[T] = yield Step(new, replace(request, arguments={**_PAGE_SIZE, **request.arguments}))
         may_have_missed = start > 0 and not (page.items and key(page.items[0]) in given)
         if may_have_missed and steps_back < MAX_STEPS_BACK:
             new, start = [], max(0, start - step)
@@ -157,7 +161,9 @@ def list_by_offset(
     yield Step(new, None)
 
 
-def _list_by_cursor(call: str, items: str, kind: type[R], input_type: str, wanted: Json) -> Listing[R]:
+def _list_by_cursor(
+    call: str, items: str, kind: type[R], input_type: str, wanted: Json, names: Mapping[str, str] | None = None
+) -> Listing[R]:
     """Each answer has a cursor to the next page."""
 
     def read(found: Json) -> tuple[list[R], str | None]:
@@ -168,7 +174,9 @@ def _list_by_cursor(call: str, items: str, kind: type[R], input_type: str, wante
     is_last = False
     while not is_last:
         variables = {f"input: {input_type}": {**wanted, "cursor": cursor}}
-        page, cursor = yield Step(page, ask(call, read, variables, selected=f"cursor {items} {{ {selection(kind)} }}"))
+        selected = f"cursor {items} {{ {selection(kind)} }}"
+        request = ask(call, read, variables, selected=selected, arguments={**_PAGE_SIZE, **(names or {})})
+        page, cursor = yield Step(page, request)
         is_last = cursor is None
     yield Step(page, None)
 
@@ -276,9 +284,9 @@ def _described(method: Any, make: Callable[..., Any]) -> Any:
 
 
 @dataclass(frozen=True, slots=True)
-class Where:
-    """A condition on tokens, such as `Where("name", "nightly", condition="CONTAIN")`. One of the values must match. For
-    a time the value is a datetime.
+class TokenFilter:
+    """A condition on tokens, such as `TokenFilter("name", "nightly", condition="CONTAIN")`. One of the values must
+    match. For a time the value is a datetime.
     """
 
     field: str
@@ -298,7 +306,7 @@ class Api:
     """The methods that both clients share."""
 
     @_sends
-    def server(self) -> ApiRequest[ServerInfo]:
+    def get_server_info(self) -> ApiRequest[ServerInfo]:
         """Get the server's version and what it can do. Needs no credential."""
         return ApiRequest(lambda answer: record(ServerInfo, answer["watchword"]), "/config", public=True)
 
@@ -345,9 +353,9 @@ class Api:
         networks: Iterable[str] | None = None,
         key: str | None = None,
     ) -> ApiRequest[NewToken]:
-        """Create a token for a user or service account. `duration` is a named one such as ONE_WEEK, a timedelta, or ISO
-        8601 such as P3D. `scopes`, `audience` and `networks` (CIDR) limit the token; None sets no limit, an empty list
-        allows nothing. The same `key` returns the same token for a day.
+        """Create a token for a user or service account. `duration` is a timedelta, or text such as 90d, 12h, ONE_WEEK
+        or P3D. `scopes`, `audience` and `networks` (CIDR) limit the token; None sets no limit, an empty list allows
+        nothing. The same `key` returns the same token for a day.
         """
         wanted = {
             "type": "SERVICE_ACCOUNT" if is_account(actor) else "PERSONAL",
@@ -391,26 +399,30 @@ class Api:
         the overlap (default: a day). The old token expires after the grace period (default: 5 minutes) that follows the
         first use. To rotate a token in a file, use `rotate_file`.
         """
-        variables = {"tokenId: String!": token_id, "overlap: String": _iso(overlap), "grace: String": _iso(grace)}
+        variables = {
+            "tokenId: String!": token_id,
+            "overlap: String": _iso("overlap", overlap),
+            "grace: String": _iso("grace", grace),
+        }
         return _new_token("rotateAccessToken", variables, key)
 
     @_sends
     def token_page(
-        self, *where: Where, start: int = 0, count: int = 20, sort: str = "expiresAt", descending: bool = True
+        self, *filters: TokenFilter, start: int = 0, count: int = 20, sort: str = "expiresAt", descending: bool = True
     ) -> ApiRequest[ResultPage[TokenInfo]]:
         """Get one page of the tokens that meet all conditions, and their number. Tokens of other actors need Manage
         All Access Tokens.
         """
-        return _token_page(where, start, count, sort, descending)
+        return _token_page(filters, start, count, sort, descending)
 
     @_lists
     def tokens(
-        self, *where: Where, sort: str = "expiresAt", descending: bool = True, page_size: int = PAGE_SIZE
+        self, *filters: TokenFilter, sort: str = "expiresAt", descending: bool = True, page_size: int = PAGE_SIZE
     ) -> Listing[TokenInfo]:
         """List the tokens that meet all conditions."""
 
         def fetch(start: int, count: int) -> ApiRequest[ResultPage[TokenInfo]]:
-            return _token_page(where, start, count, sort, descending)
+            return _token_page(filters, start, count, sort, descending)
 
         return list_by_offset(fetch, lambda token: token.id, page_size)
 
@@ -425,12 +437,12 @@ class Api:
         return ask("getAccessTokenMetadata", TokenDetails, {"token: String!": _reveal(token)})
 
     @_sends
-    def overview(self, *, everyone: bool = False) -> ApiRequest[Overview]:
-        """Get the numbers of the client's own tokens; with `everyone` of all tokens, for Manage All Access Tokens."""
-        return ask("overview", Overview, {"input: OverviewInput": {"all": everyone}})
+    def get_overview(self, *, all_actors: bool = False) -> ApiRequest[OverviewInfo]:
+        """Get the numbers of the client's own tokens; with `all_actors` of all tokens, for Manage All Access Tokens."""
+        return ask("overview", OverviewInfo, {"input: OverviewInput": {"all": all_actors}})
 
     @_sends
-    def verify_token(self) -> ApiRequest[Identity]:
+    def verify_token(self) -> ApiRequest[VerifiedToken]:
         """Verify the client's token as a gateway does. This is a use of the token: it starts the grace period of a
         rotation. A token for another audience than Watchword raises `Unauthorized` with reason `wrong_audience`.
         """
@@ -459,34 +471,34 @@ class Api:
 
     @_sends
     def plan_revocation(
-        self, *where: Where, ids: Iterable[str] | None = None, everything: bool = False, cascade: bool = False
+        self, *filters: TokenFilter, ids: Iterable[str] | None = None, all_actors: bool = False, cascade: bool = False
     ) -> ApiRequest[RevocationPlan]:
         """Count what `revoke_tokens` would revoke, by actor. Changes nothing."""
-        wanted = {**_selected_tokens(where, ids, everything, cascade), "dryRun": True}
+        wanted = {**_selected_tokens(filters, ids, all_actors, cascade), "dryRun": True}
         variables = {"input: RevokeAccessTokensInput!": wanted}
         return ask("revokeAccessTokens", RevocationPlan, variables, mutation=True, changes=False)
 
     @_sends
     def revoke_tokens(
         self,
-        *where: Where,
+        *filters: TokenFilter,
         ids: Iterable[str] | None = None,
-        everything: bool = False,
+        all_actors: bool = False,
         cascade: bool = False,
         at_most: int | None = None,
     ) -> ApiRequest[RevocationReceipt]:
         """Revoke all tokens that meet every condition, or that have one of the ids, at most 100,000 in one step. To
-        revoke all tokens there are, set `everything`. Tokens of other actors need Manage All Access Tokens. If more
+        revoke all tokens there are, set `all_actors`. Tokens of other actors need Manage All Access Tokens. If more
         than `at_most` tokens match, none is revoked and `Conflict` is raised.
         """
-        wanted = {**_selected_tokens(where, ids, everything, cascade), "dryRun": False}
+        wanted = {**_selected_tokens(filters, ids, all_actors, cascade), "dryRun": False}
         if at_most is not None:
             wanted["atMost"] = at_most
         variables = {"input: RevokeAccessTokensInput!": wanted}
         return ask("revokeAccessTokens", RevocationReceipt, variables, mutation=True)
 
     @_sends
-    def surrender_token(self, token: str | Secret[str], *, by_scan: bool = False) -> ApiRequest[None]:
+    def revoke_by_possession(self, token: str | Secret[str], *, by_scan: bool = False) -> ApiRequest[None]:
         """Revoke a token that was found somewhere. Sends no credential. Succeeds too if the token is not one of the
         server's, or is revoked already. `by_scan`: a scan found it; the server tells its owner.
         """
@@ -543,15 +555,15 @@ class Api:
         self,
         display_name: str,
         *,
-        id: str | None = None,  # noqa: A002 - the schema's word
+        account_id: str | None = None,
         description: str | None = None,
     ) -> ApiRequest[ServiceAccountInfo]:
-        """Create a service account, whose urn ends with `id` if that is given. `create_token` creates tokens for its
-        urn. Needs Manage Service Accounts.
+        """Create a service account, whose urn ends with `account_id` if that is given. `create_token` creates tokens
+        for its urn. Needs Manage Service Accounts.
         """
-        wanted = {"id": id, "displayName": display_name, "description": description}
+        wanted = {"id": account_id, "displayName": display_name, "description": description}
         variables = {"input: CreateServiceAccountInput!": wanted}
-        return ask("createServiceAccount", ServiceAccountInfo, variables, mutation=True)
+        return ask("createServiceAccount", ServiceAccountInfo, variables, mutation=True, arguments={"id": "account_id"})
 
     @_lists
     def service_accounts(self, *, query: str | None = None, page_size: int = PAGE_SIZE) -> Listing[ServiceAccountInfo]:
@@ -632,25 +644,26 @@ class Api:
         self,
         declared: Iterable[DeclaredPolicy] = (),
         *,
-        groups: Iterable[DeclaredGroup] = (),
-        accounts: Iterable[DeclaredAccount] = (),
+        groups: Iterable[DeclaredGroupInfo] = (),
+        accounts: Iterable[DeclaredAccountInfo] = (),
         retention: Iterable[Json] = (),
         webhooks: Iterable[Json] = (),
-        set: str = "default",  # noqa: A002 - the schema's word
+        set_name: str = "default",
         prune: bool = False,
         dry_run: bool = False,
     ) -> ApiRequest[AppliedPolicies]:
         """Create or update the policies, groups, service accounts, retention rules and webhooks of a set in one
-        transaction; the rules as `set_retention_rule` takes them, the webhooks as a policy file has them. `prune`
+        transaction; rules and webhooks are mappings with the keys of a policy file. `prune`
         deletes what the set has and is not declared, but no accounts. A dry run changes nothing and returns what would
         change.
         """
         policies = [_declared_input(policy) for policy in declared]
         others = {"groups": [asdict(one) for one in groups], "accounts": [asdict(one) for one in accounts]}
         others |= {"retention": [_rule_input(one) for one in retention], "webhooks": [dict(one) for one in webhooks]}
-        wanted = {"policies": policies, **others, "set": set, "prune": prune, "dryRun": dry_run}
+        wanted = {"policies": policies, **others, "set": set_name, "prune": prune, "dryRun": dry_run}
         variables = {"input: ApplyPoliciesInput!": wanted}
-        return ask("applyPolicies", AppliedPolicies, variables, mutation=True, changes=not dry_run)
+        names = {"set": "set_name"}
+        return ask("applyPolicies", AppliedPolicies, variables, mutation=True, changes=not dry_run, arguments=names)
 
     @_lists
     def groups(self, *, page_size: int = PAGE_SIZE) -> Listing[GroupInfo]:
@@ -667,12 +680,12 @@ class Api:
         self,
         name: str,
         *,
-        id: str | None = None,  # noqa: A002 - the schema's word
+        group_id: str | None = None,
         description: str | None = None,
     ) -> ApiRequest[str]:
-        """Create a group and return its urn, which ends with `id` if that is given."""
-        variables = {"input: CreateGroupInput!": {"id": id, "name": name, "description": description}}
-        return ask("createGroup", str, variables, mutation=True)
+        """Create a group and return its urn, which ends with `group_id` if that is given."""
+        variables = {"input: CreateGroupInput!": {"id": group_id, "name": name, "description": description}}
+        return ask("createGroup", str, variables, mutation=True, arguments={"id": "group_id"})
 
     @_sends
     def delete_group(self, urn: str) -> ApiRequest[None]:
@@ -693,13 +706,13 @@ class Api:
     @_sends
     def add_members(self, group: str, users: Iterable[str]) -> ApiRequest[None]:
         """Add users to a group."""
-        variables = {"input: GroupMembersInput!": {"groupUrn": group, "userUrns": list(users)}}
+        variables = {"input: GroupMembersInput!": {"groupUrn": group, "userUrns": as_list("users", users)}}
         return ask("addGroupMembers", _require_true, variables, mutation=True)
 
     @_sends
     def remove_members(self, group: str, users: Iterable[str]) -> ApiRequest[None]:
         """Remove users from a group."""
-        variables = {"input: GroupMembersInput!": {"groupUrn": group, "userUrns": list(users)}}
+        variables = {"input: GroupMembersInput!": {"groupUrn": group, "userUrns": as_list("users", users)}}
         return ask("removeGroupMembers", _require_true, variables, mutation=True)
 
     @_lists
@@ -713,7 +726,7 @@ class Api:
         return _list_by_cursor("listActors", "actors", ActorSummary, "ListActorsInput", wanted)
 
     @_sends
-    def actor(self, urn: str) -> ApiRequest[ActorInfo]:
+    def get_actor(self, urn: str) -> ApiRequest[ActorInfo]:
         """Get an actor's name and status."""
         return ask("getActor", ActorInfo, {"urn: String!": urn})
 
@@ -735,11 +748,11 @@ class Api:
 
     @_lists
     def sessions(
-        self, actor_urn: str | None = None, *, all_actors: bool = False, page_size: int = PAGE_SIZE
+        self, actor: str | None = None, *, all_actors: bool = False, page_size: int = PAGE_SIZE
     ) -> Listing[SessionInfo]:
         """List the console sessions of an actor, or of all actors; without either, of the caller."""
         listed = ("listSessions", "sessions", SessionInfo, "ListSessionsInput")
-        return _list_records(*listed, page_size, key="id", actorUrn=actor_urn, all=all_actors)
+        return _list_records(*listed, page_size, key="id", actorUrn=actor, all=all_actors)
 
     @_sends
     def end_session(self, session_id: str) -> ApiRequest[None]:
@@ -748,9 +761,9 @@ class Api:
         return ask("endSession", _require_true, variables, mutation=True, arguments={"id": "session_id"})
 
     @_sends
-    def import_status(self) -> ApiRequest[ImportStatus]:
+    def get_import_status(self) -> ApiRequest[ImportStatusInfo]:
         """Get what came from DataHub, and how much of it is still in use. Needs Manage All Access Tokens."""
-        return ask("importStatus", ImportStatus)
+        return ask("importStatus", ImportStatusInfo)
 
     @_sends
     def mail_preferences(self) -> ApiRequest[tuple[MailPreference, ...]]:
@@ -760,20 +773,24 @@ class Api:
     @_sends
     def set_mail_preferences(self, off: Iterable[str]) -> ApiRequest[None]:
         """Get every kind of mail but these."""
-        return ask("setMailPreferences", _ignore, {"off: [String!]!": list(off)}, selected="kind", mutation=True)
+        return ask(
+            "setMailPreferences", _ignore, {"off: [String!]!": as_list("off", off)}, selected="kind", mutation=True
+        )
 
     @_sends
-    def suspend(self, urn: str) -> ApiRequest[None]:
+    def suspend_actor(self, urn: str) -> ApiRequest[None]:
         """Suspend an actor: the server rejects its requests and all its tokens."""
         return _set_status(urn, "SUSPENDED")
 
     @_sends
-    def resume(self, urn: str) -> ApiRequest[None]:
+    def resume_actor(self, urn: str) -> ApiRequest[None]:
         """End the suspension of an actor."""
         return _set_status(urn, "ACTIVE")
 
     @_sends
-    def offboard(self, urn: str, *, dry_run: bool = True, revoke_minted: bool = False) -> ApiRequest[OffboardingReport]:
+    def offboard_actor(
+        self, urn: str, *, dry_run: bool = True, revoke_minted: bool = False
+    ) -> ApiRequest[OffboardingReport]:
         """Suspend an actor, revoke its tokens, end its sessions and remove it from its groups. A dry run, the default,
         only reports what there is. `revoke_minted` also revokes tokens that the actor created for others.
         """
@@ -796,8 +813,9 @@ class Api:
         events that target or name an actor, or target one of its tokens. Needs View Audit Log.
         """
         wanted: dict[str, Any] = {"count": page_size}
-        lists = {"actorUrns": actors, "actions": actions, "targets": targets, "aboutUrns": about}
-        wanted |= {name: words for name, given in lists.items() if (words := list(given))}
+        lists = {"actions": as_list("actions", actions), "targets": as_list("targets", targets)}
+        lists |= {"actorUrns": as_list("actors", actors), "aboutUrns": as_list("about", about)}
+        wanted |= {name: words for name, words in lists.items() if words}
         times = {"since": since, "until": until}
         wanted |= {name: to_millis(name, when) for name, when in times.items() if when is not None}
         return _list_by_cursor("listEvents", "events", EventInfo, "ListEventsInput", wanted)
@@ -813,7 +831,7 @@ class Api:
         name: str,
         url: str,
         *,
-        id: str | None = None,  # noqa: A002 - the schema's word
+        webhook_id: str | None = None,
         actions: Iterable[str] = (),
         actors: Iterable[str] = (),
         groups: Iterable[str] = (),
@@ -822,8 +840,15 @@ class Api:
         """Create a webhook, which gets the events that match from now on. An empty filter matches all. Needs Manage
         Webhooks and View Audit Log.
         """
-        wanted = {"id": id, "name": name, "url": url, "enabled": enabled, **_event_filter(actions, actors, groups)}
-        return ask("createWebhook", NewWebhook, {"input: CreateWebhookInput!": wanted}, mutation=True)
+        wanted = {
+            "id": webhook_id,
+            "name": name,
+            "url": url,
+            "enabled": enabled,
+            **_event_filter(actions, actors, groups),
+        }
+        variables = {"input: CreateWebhookInput!": wanted}
+        return ask("createWebhook", NewWebhook, variables, mutation=True, arguments=_WEBHOOK_ID)
 
     @_lists
     def webhooks(self, *, page_size: int = PAGE_SIZE) -> Listing[WebhookInfo]:
@@ -831,14 +856,14 @@ class Api:
         return _list_records("listWebhooks", "webhooks", WebhookInfo, "ListWebhooksInput", page_size, key="id")
 
     @_sends
-    def get_webhook(self, id: str) -> ApiRequest[WebhookInfo]:  # noqa: A002 - the schema's word
+    def get_webhook(self, webhook_id: str) -> ApiRequest[WebhookInfo]:
         """Get a webhook."""
-        return ask("getWebhook", WebhookInfo, {"id: String!": id})
+        return ask("getWebhook", WebhookInfo, {"id: String!": webhook_id}, arguments=_WEBHOOK_ID)
 
     @_sends
     def update_webhook(
         self,
-        id: str,  # noqa: A002 - the schema's word
+        webhook_id: str,
         *,
         name: str | None = None,
         url: str | None = None,
@@ -849,62 +874,62 @@ class Api:
     ) -> ApiRequest[WebhookInfo]:
         """Change a webhook; None stays as it is. Enabling a stopped one sends what waits."""
         wanted = {"name": name, "url": url, "enabled": enabled, **_event_filter(actions, actors, groups)}
-        variables = {"id: String!": id, "input: UpdateWebhookInput!": wanted}
-        return ask("updateWebhook", WebhookInfo, variables, mutation=True)
+        variables = {"id: String!": webhook_id, "input: UpdateWebhookInput!": wanted}
+        return ask("updateWebhook", WebhookInfo, variables, mutation=True, arguments=_WEBHOOK_ID)
 
     @_sends
-    def delete_webhook(self, id: str) -> ApiRequest[None]:  # noqa: A002 - the schema's word
+    def delete_webhook(self, webhook_id: str) -> ApiRequest[None]:
         """Delete a webhook and its deliveries."""
-        return ask("deleteWebhook", _require_true, {"id: String!": id}, mutation=True)
+        return ask("deleteWebhook", _require_true, {"id: String!": webhook_id}, arguments=_WEBHOOK_ID, mutation=True)
 
     @_sends
     def rotate_webhook(
         self,
-        id: str,  # noqa: A002 - the schema's word
+        webhook_id: str,
         *,
         overlap: timedelta | str | None = None,
     ) -> ApiRequest[NewWebhook]:
         """Replace the secret of a webhook. The old one signs too during the overlap (default: a day)."""
-        variables = {"id: String!": id, "overlap: String": _iso(overlap)}
-        return ask("rotateWebhookSecret", NewWebhook, variables, mutation=True)
+        variables = {"id: String!": webhook_id, "overlap: String": _iso("overlap", overlap)}
+        return ask("rotateWebhookSecret", NewWebhook, variables, mutation=True, arguments=_WEBHOOK_ID)
 
     @_sends
-    def test_webhook(self, id: str) -> ApiRequest[WebhookAttempt]:  # noqa: A002 - the schema's word
+    def test_webhook(self, webhook_id: str) -> ApiRequest[WebhookAttempt]:
         """Send a test message and return the receiver's answer."""
-        return ask("testWebhook", WebhookAttempt, {"id: String!": id}, mutation=True)
+        return ask("testWebhook", WebhookAttempt, {"id: String!": webhook_id}, arguments=_WEBHOOK_ID, mutation=True)
 
     @_lists
     def webhook_deliveries(
         self,
-        id: str,  # noqa: A002 - the schema's word
+        webhook_id: str,
         *,
         state: str | None = None,
         page_size: int = PAGE_SIZE,
     ) -> Listing[WebhookDelivery]:
         """List the deliveries of a webhook, newest first. `state` is WAITING or DELIVERED."""
-        wanted = {"id": id, "state": state, "count": page_size}
+        wanted = {"id": webhook_id, "state": state, "count": page_size}
         listed = ("listWebhookDeliveries", "deliveries", WebhookDelivery, "ListWebhookDeliveriesInput!")
-        return _list_by_cursor(*listed, wanted)
+        return _list_by_cursor(*listed, wanted, _WEBHOOK_ID)
 
     @_sends
     def replay_webhook(
         self,
-        id: str,  # noqa: A002 - the schema's word
+        webhook_id: str,
         *,
-        delivery: str | None = None,
+        delivery_id: str | None = None,
         since: datetime | None = None,
     ) -> ApiRequest[WebhookReplay]:
         """Send a delivery again, or all events since a time, or with neither what waits."""
         when = None if since is None else to_millis("since", since)
-        variables = {"input: ReplayWebhookInput!": {"id": id, "deliveryId": delivery, "since": when}}
-        return ask("replayWebhook", WebhookReplay, variables, mutation=True)
+        variables = {"input: ReplayWebhookInput!": {"id": webhook_id, "deliveryId": delivery_id, "since": when}}
+        return ask("replayWebhook", WebhookReplay, variables, mutation=True, arguments=_WEBHOOK_ID)
 
     @_sends
-    def task_status(self, task: str) -> ApiRequest[TaskInfo | None]:
+    def get_task_status(self, task_id: str) -> ApiRequest[TaskInfo | None]:
         """Get the progress of an operation, or of a task of the search index (`<node>:<number>`). None if it is not
         found or cannot be read now. Needs Get search-index task status.
         """
-        return ask("taskStatus", TaskInfo, {"task: String!": task}, nullable=True)
+        return ask("taskStatus", TaskInfo, {"task: String!": task_id}, nullable=True, arguments={"task": "task_id"})
 
     @_sends
     def index_sizes(self) -> ApiRequest[tuple[IndexInfo, ...]]:
@@ -912,7 +937,7 @@ class Api:
         return _ask_tuple("indexSizes", IndexInfo)
 
     @_sends
-    def timeseries_histogram(
+    def get_timeseries_histogram(
         self, entity_type: str, aspect: str, *, spans: int = 60
     ) -> ApiRequest[TimeseriesHistogram]:
         """Count the rows of a time series by time, in at most `spans` spans. Needs Truncate time series index."""
@@ -931,12 +956,12 @@ class Api:
         force_delete_by_query: bool = False,
         force_reindex: bool = False,
     ) -> ApiRequest[TruncationPlan]:
-        """Count what `truncate` would delete. Changes nothing. Needs Truncate time series index."""
+        """Count what `truncate_series` would delete. Changes nothing. Needs Truncate time series index."""
         options = (batch_size, timeout_seconds, force_delete_by_query, force_reindex)
         return _truncate(TruncationPlan, "plan", entity_type, aspect, end_time, *options)
 
     @_sends
-    def truncate(
+    def truncate_series(
         self,
         entity_type: str,
         aspect: str,
@@ -959,21 +984,22 @@ class Api:
         return _list_records("operations", "operations", OperationInfo, "ListOperationsInput", page_size, key="id")
 
     @_sends
-    def operation(self, id: str) -> ApiRequest[OperationInfo]:  # noqa: A002 - the schema's word
-        """Get an operation by the id that `truncate` returned. Needs Truncate time series index."""
-        return _operation(id)
+    def get_operation(self, operation_id: str) -> ApiRequest[OperationInfo]:
+        """Get an operation by the id that `truncate_series` returned. Needs Truncate time series index."""
+        return _operation(operation_id)
 
     @_sends
-    def cancel_operation(self, id: str) -> ApiRequest[OperationInfo]:  # noqa: A002
+    def cancel_operation(self, operation_id: str) -> ApiRequest[OperationInfo]:
         """Cancel an operation; it stops soon. Raises `Conflict` from state SWAPPING on. Needs Truncate time series
         index.
         """
-        return ask("cancelOperation", OperationInfo, {"id: String!": id}, mutation=True)
+        variables = {"id: String!": operation_id}
+        return ask("cancelOperation", OperationInfo, variables, mutation=True, arguments=_OPERATION_ID)
 
     @_lists
-    def watch_operation(self, id: str, every: float = 1.0) -> Listing[OperationInfo]:  # noqa: A002
+    def watch_operation(self, operation_id: str, every: float = 1.0) -> Listing[OperationInfo]:
         """Give the operation every `every` seconds until it is over."""
-        return _poll(_operation(id), lambda found: found.is_over, every)
+        return _poll(_operation(operation_id), lambda found: found.is_over, every)
 
     @_sends
     def retention_rules(self) -> ApiRequest[tuple[RetentionRuleInfo, ...]]:
@@ -981,18 +1007,49 @@ class Api:
         return _ask_tuple("retentionRules", RetentionRuleInfo)
 
     @_sends
-    def retention_rule(self, series: str) -> ApiRequest[RetentionRuleInfo]:
+    def get_retention_rule(self, series: str) -> ApiRequest[RetentionRuleInfo]:
         """Get the retention rule of a series (`entity.aspect`): its own, or else that of every series (`*`). Needs
         Truncate time series index.
         """
         return ask("retentionRule", RetentionRuleInfo, {"series: String!": series})
 
     @_sends
-    def set_retention_rule(self, rule: Json) -> ApiRequest[RetentionRuleInfo]:
-        """Create or replace the retention rule of a series. It has the fields of a policy file:
-        `{"series": "dataset.datasetProfile", "keep": "P30D"}`. Needs Truncate time series index.
+    def set_retention_rule(
+        self,
+        series: str,
+        *,
+        keep: timedelta | str,
+        remove_after: timedelta | str | None = None,
+        max_size: str | None = None,
+        max_rows: int | None = None,
+        keep_last: int | None = None,
+        schedule: str | None = None,
+        time_zone: str | None = None,
+        window: str | None = None,
+        at_most: str | None = None,
+        mode: str | None = None,
+        hold: str | None = None,
+    ) -> ApiRequest[RetentionRuleInfo]:
+        """Create or replace the retention rule of a series (`entity.aspect`, or `*`). The values are those of a policy
+        file, such as `keep="30d"`, `max_size="20GB"`, `at_most="20%"`, `mode="enforce"`; None is the default. Needs
+        Truncate time series index.
         """
-        variables = {"input: RetentionRuleInput!": _rule_input(rule)}
+        rule = {
+            "series": series,
+            "keep": _iso("keep", keep),
+            "removeAfter": _iso("remove_after", remove_after),
+            "maxSize": max_size,
+            "maxRows": max_rows,
+            "keepLast": keep_last,
+            "schedule": schedule,
+            "timeZone": time_zone,
+            "window": window,
+            "atMost": at_most,
+            "mode": mode,
+            "hold": hold,
+        }
+        given = {name: value for name, value in rule.items() if value is not None}
+        variables = {"input: RetentionRuleInput!": _rule_input(given)}
         return ask("setRetentionRule", RetentionRuleInfo, variables, mutation=True)
 
     @_sends
@@ -1021,11 +1078,11 @@ class Api:
         return ask("releaseSeries", _require_true, {"series: String!": series}, mutation=True)
 
     @_lists
-    def retention_plan(self, series: str | None = None) -> Listing[SeriesPlan]:
+    def retention_plan(self, series: str | None = None) -> Listing[SeriesPlanInfo]:
         """Show for every series, or for one (`entity.aspect`), what a run of its retention rule would remove now. Needs
         Truncate time series index.
         """
-        call = "retentionPlan", "plans", SeriesPlan, "RetentionPlanInput"
+        call = "retentionPlan", "plans", SeriesPlanInfo, "RetentionPlanInput"
         return _list_records(*call, PLAN_PAGE_SIZE, key="series", series=series)
 
     @_lists
@@ -1053,9 +1110,9 @@ class Api:
         return _ask_tuple("seriesSizes", SeriesSize, {"input: SeriesSizesInput": {"series": series, "days": days}})
 
 
-def identity(headers: Any) -> Identity:
+def identity(headers: Any) -> VerifiedToken:
     """Read the headers with which the server confirms a token."""
-    return Identity(headers["x-auth-urn"], headers["x-auth-token-id"], tuple(headers["x-auth-scopes"].split()))
+    return VerifiedToken(headers["x-auth-urn"], headers["x-auth-token-id"], tuple(headers["x-auth-scopes"].split()))
 
 
 def _ask_tuple(call: str, kind: type[R], variables: Json | None = None) -> ApiRequest[tuple[R, ...]]:
@@ -1083,8 +1140,11 @@ def _list_records(
 def _event_filter(
     actions: Iterable[str] | None, actors: Iterable[str] | None, groups: Iterable[str] | None
 ) -> dict[str, list[str] | None]:
-    lists = {"actions": actions, "actorUrns": actors, "groupUrns": groups}
-    return {name: None if words is None else list(words) for name, words in lists.items()}
+    return {
+        "actions": None if actions is None else as_list("actions", actions),
+        "actorUrns": None if actors is None else as_list("actors", actors),
+        "groupUrns": None if groups is None else as_list("groups", groups),
+    }
 
 
 def _form(path: str, fields: Mapping[str, str], read: Callable[[Any], T], **how: Any) -> ApiRequest[T]:
@@ -1111,13 +1171,21 @@ def _new_token(call: str, variables: Json, key: str | None) -> ApiRequest[NewTok
 def _lifetime(duration: Lifetime) -> dict[str, str | None]:
     if isinstance(duration, Duration):
         return {"duration": duration.name}
-    if isinstance(duration, str) and duration in Duration.__members__:
-        return {"duration": duration}
-    return {"durationIso": _iso(duration)}
+    if isinstance(duration, str) and duration.upper() in Duration.__members__:
+        return {"duration": duration.upper()}
+    return {"durationIso": _iso("duration", duration)}
 
 
-def _iso(span: timedelta | str | None) -> str | None:
-    return f"PT{int(span.total_seconds())}S" if isinstance(span, timedelta) else span
+def _iso(argument: str, span: timedelta | str | None) -> str | None:
+    """A duration as the API takes it. The server rejects text that is none."""
+    if isinstance(span, timedelta):
+        return f"PT{int(span.total_seconds())}S"
+    if span is None:
+        return None
+    if not isinstance(span, str):
+        raise TypeError(f"{argument} must be a timedelta or a text such as {SPAN_FORMS}.")
+    milliseconds = parse_span(span)
+    return span if milliseconds is None else written_iso(milliseconds)
 
 
 def _limits(
@@ -1136,24 +1204,24 @@ def as_list(argument: str, words: Iterable[str]) -> list[str]:
 
 
 def _token_page(
-    where: Sequence[Where], start: int, count: int, sort: str, descending: bool
+    filters: Sequence[TokenFilter], start: int, count: int, sort: str, descending: bool
 ) -> ApiRequest[ResultPage[TokenInfo]]:
     wanted = {
         "start": start,
         "count": count,
-        "filters": [condition.as_input() for condition in where],
+        "filters": [condition.as_input() for condition in filters],
         "sort": {"field": sort, "order": "DESCENDING" if descending else "ASCENDING"},
     }
     return _page("listAccessTokens", "tokens", TokenInfo, "ListAccessTokensInput", wanted)
 
 
 def _selected_tokens(
-    where: Sequence[Where], ids: Iterable[str] | None, everything: bool, cascade: bool
+    filters: Sequence[TokenFilter], ids: Iterable[str] | None, all_actors: bool, cascade: bool
 ) -> dict[str, Any]:
     return {
         "ids": None if ids is None else as_list("ids", ids),
-        "filters": [condition.as_input() for condition in where],
-        "all": everything,
+        "filters": [condition.as_input() for condition in filters],
+        "all": all_actors,
         "cascade": cascade,
     }
 
@@ -1189,13 +1257,15 @@ def _declared_input(policy: DeclaredPolicy) -> dict[str, Any]:
 
 def _rule_input(rule: Json) -> dict[str, Any]:
     """As GraphQL names the mode."""
-    mode = rule.get("mode")
-    return {**rule, "mode": mode.upper() if isinstance(mode, str) else mode}
+    sent = {name: _iso(name, value) if name in _RULE_DURATIONS else value for name, value in rule.items()}
+    mode = sent.get("mode")
+    return {**sent, "mode": mode.upper()} if isinstance(mode, str) else sent
 
 
 def _actors_input(actors: PolicyActors) -> dict[str, Any]:
     """Without empty parts, too."""
-    sent = {"users": list(actors.users), "groups": list(actors.groups), "allUsers": actors.all_users}
+    users, groups = as_list("actors.users", actors.users), as_list("actors.groups", actors.groups)
+    sent = {"users": users, "groups": groups, "allUsers": actors.all_users}
     return {name: value for name, value in sent.items() if value}
 
 
@@ -1234,4 +1304,4 @@ def _truncate(
 
 
 def _operation(operation_id: str) -> ApiRequest[OperationInfo]:
-    return ask("operation", OperationInfo, {"id: String!": operation_id})
+    return ask("operation", OperationInfo, {"id: String!": operation_id}, arguments=_OPERATION_ID)

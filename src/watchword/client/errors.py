@@ -4,7 +4,7 @@
     ├── Unreachable              no answer: connection refused or lost, timeout, or a gateway without a server behind it
     ├── UnexpectedAnswer         an answer that is not Watchword's
     ├── ProfileError             a profile is missing, unreadable, or not private
-    └── Refused                  the server rejected the request: reason, code, message, details, request_id
+    └── RequestRejected          the server rejected the request: reason, code, message, details, request_id
         ├── BadRequest           400, `argument` names the Python argument, `field` the GraphQL field
         ├── Unauthenticated      401
         ├── Unauthorized         403, `privilege` or `scope` names what is missing
@@ -14,7 +14,7 @@
         ├── ServerError          500
         └── Unavailable          503, nothing was changed; `retry_after` in seconds
 
-Other errors, such as 405, 413 and those of a newer server, are raised as `Refused` with their `code`.
+Other errors, such as 405, 413 and those of a newer server, are raised as `RequestRejected` with their `code`.
 """
 
 import re
@@ -30,12 +30,10 @@ _ARGUMENTS = {
     "actorUrn": "actor",
     "actorUrns": "actors",
     "groupUrns": "groups",
-    "deliveryId": "delivery",
-    "all": "everything",
+    "all": "all_actors",
     "allowedNetworks": "networks",
     "durationIso": "duration",
     "endTimeMillis": "end_time",
-    "filters": "where",
     "groupUrn": "group",
     "policies": "declared",
     "userUrns": "users",
@@ -43,11 +41,19 @@ _ARGUMENTS = {
 
 
 class WatchwordError(Exception):
-    """The base of all errors of this client, except for wrong arguments, which are a `ValueError`."""
+    """The base of all errors of this client, except for wrong arguments, which are a `ValueError` or a `TypeError`."""
 
 
 class Unreachable(WatchwordError):
-    """No answer came. The server may have made a change, unless the connection was refused."""
+    """No answer came. The server may have made a change, unless the connection was refused. `use_url` is set where the
+    port speaks TLS and the address says http, or the reverse: it is the address with the other scheme.
+    """
+
+    def __init__(self, message: str, *, use_url: str | None = None, is_garbled: bool = False) -> None:
+        super().__init__(message)
+        self.use_url = use_url
+        self.is_garbled = is_garbled
+        """Bytes came that are not HTTP."""
 
 
 class UnexpectedAnswer(WatchwordError):
@@ -62,7 +68,7 @@ class ProfileChoiceError(ProfileError):
     """No profile fits, or more than one does."""
 
 
-class Refused(WatchwordError):
+class RequestRejected(WatchwordError):
     """The server rejected the request. `message` is its sentence, `reason` its stable code word."""
 
     def __init__(
@@ -88,7 +94,7 @@ class Refused(WatchwordError):
         return value if isinstance(value, str) else None
 
 
-class BadRequest(Refused):
+class BadRequest(RequestRejected):
     """The request is invalid. `str()` of the error names the Python argument, `message` the GraphQL field."""
 
     argument: str | None = None
@@ -105,15 +111,15 @@ class BadRequest(Refused):
         first, *rest = self.field.removeprefix("input.").split(".")
         word, bracket, index = first.partition("[")
         known = {**_ARGUMENTS, **names}
-        self.argument = ".".join([known.get(word, _snake(word)) + bracket + index, *map(_snake, rest)])
+        self.argument = ".".join([known.get(word, snake_case(word)) + bracket + index, *map(snake_case, rest)])
         self.args = (re.sub(rf"(?<![\w.])(input\.)?{re.escape(self.field)}(?!\w)", self.argument, self.message),)
 
 
-class Unauthenticated(Refused):
+class Unauthenticated(RequestRejected):
     """The credential is missing, invalid, expired or revoked."""
 
 
-class Unauthorized(Refused):
+class Unauthorized(RequestRejected):
     """The caller lacks a privilege, the token is limited, or its actor lacks a scope."""
 
     @property
@@ -127,27 +133,27 @@ class Unauthorized(Refused):
         return self._detail("scope")
 
 
-class NotFound(Refused):
+class NotFound(RequestRejected):
     """There is nothing of that id or urn."""
 
 
-class Conflict(Refused):
+class Conflict(RequestRejected):
     """The request conflicts with the current state."""
 
 
-class Throttled(Refused):
+class Throttled(RequestRejected):
     """A limit is reached. Retry after `retry_after` seconds, if that is given."""
 
 
-class ServerError(Refused):
+class ServerError(RequestRejected):
     """The server failed. A change may have been made."""
 
 
-class Unavailable(Refused):
+class Unavailable(RequestRejected):
     """The server cannot answer now, and changed nothing."""
 
 
-BY_CODE: dict[int, type[Refused]] = {
+BY_CODE: dict[int, type[RequestRejected]] = {
     400: BadRequest,
     401: Unauthenticated,
     403: Unauthorized,
@@ -159,5 +165,5 @@ BY_CODE: dict[int, type[Refused]] = {
 }
 
 
-def _snake(name: str) -> str:
+def snake_case(name: str) -> str:
     return re.sub(r"(?<=[a-z])[A-Z]", lambda capital: f"_{capital[0].lower()}", name)

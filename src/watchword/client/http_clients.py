@@ -11,6 +11,7 @@ been made. A request with an Idempotency-Key is retried after any of these failu
 import ipaddress
 import json
 import random
+import socket
 import ssl
 import time
 import zlib
@@ -27,7 +28,7 @@ from watchword.client.errors import (
     BY_CODE,
     BadRequest,
     ProfileChoiceError,
-    Refused,
+    RequestRejected,
     ServerError,
     Throttled,
     Unavailable,
@@ -41,10 +42,12 @@ from watchword.domain.secret import Secret
 T = TypeVar("T")
 H = TypeVar("H", httpx.Client, httpx.AsyncClient)
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 30.0
+TLS_PROBE_SECONDS = 2.0
 MAX_BYTES = 32 * 1024 * 1024
 """Of an answer. The largest real one, a page of 1,000 records, has a tenth of that."""
 UNIX = "unix:"
 _INVALID_URL = f"url must be an address such as {DEFAULT_URL} or unix:/path/of.sock, without a password."
+_DISCONNECTED = "Server disconnected"  # how httpcore begins the error of a connection closed without an answer
 _GATEWAY = {502: "bad gateway", 503: "unavailable", 504: "gateway timeout"}
 
 
@@ -147,7 +150,36 @@ class ServerConnection:
     def lost(self, error: httpx.HTTPError | TimeoutError) -> Unreachable:
         late = isinstance(error, httpx.TimeoutException | TimeoutError)
         what = "did not answer in time" if late else f"cannot be reached: {error}"
-        return Unreachable(f"{self._shown} {what.rstrip(': .')}.")
+        garbled = isinstance(error, httpx.RemoteProtocolError) and _DISCONNECTED not in str(error)
+        return Unreachable(f"{self._shown} {what.rstrip(': .')}.", is_garbled=garbled)
+
+    def explain(self, failure: WatchwordError) -> WatchwordError:
+        """Say so where http meets a TLS port, or https a plain one. May open another connection."""
+        scheme, _, rest = self._shown.partition("://")
+        told = str(failure)
+        if not isinstance(failure, Unreachable) or self.socket is not None:
+            return failure
+        if scheme.lower() == "https" and ("WRONG_VERSION_NUMBER" in told or "RECORD_LAYER_FAILURE" in told):
+            return Unreachable(f"{told} The server does not use TLS on this port.", use_url=f"http://{rest}")
+        if scheme.lower() == "http" and failure.is_garbled and speaks_tls(self._shown):
+            return Unreachable(f"{told} The server uses TLS on this port.", use_url=f"https://{rest}")
+        return failure
+
+
+def speaks_tls(url: str) -> bool:
+    """Whether a TLS handshake with this address succeeds. Sends nothing else."""
+    parts = urlsplit(url)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE  # only the protocol matters here; no secret is sent
+    try:
+        with (
+            socket.create_connection((parts.hostname or "", parts.port or 80), TLS_PROBE_SECONDS) as plain,
+            context.wrap_socket(plain, server_hostname=parts.hostname),
+        ):
+            return True
+    except (OSError, ValueError):
+        return False
 
 
 def is_encrypted(url: str) -> bool:
@@ -271,7 +303,7 @@ def read_answer(request: ApiRequest[T], status: int, headers: Mapping[str, str],
     except (ValueError, RecursionError):
         answer = None
     if isinstance(answer, dict):
-        refused = _refused(answer, status, headers)
+        refused = _rejected(answer, status, headers)
         if isinstance(refused, BadRequest):
             refused.name_argument(request.arguments)
         if refused is not None:
@@ -284,7 +316,7 @@ def read_answer(request: ApiRequest[T], status: int, headers: Mapping[str, str],
     raise _unexpected(status, headers)
 
 
-def _refused(answer: Mapping[str, Any], status: int, headers: Mapping[str, str]) -> Refused | None:
+def _rejected(answer: Mapping[str, Any], status: int, headers: Mapping[str, str]) -> RequestRejected | None:
     """Read the three forms of an error: GraphQL's, OAuth's, and that of all other addresses."""
     try:
         if "errors" in answer:
@@ -298,7 +330,7 @@ def _refused(answer: Mapping[str, Any], status: int, headers: Mapping[str, str])
             message = details.pop("message")
         del details["type"]  # says the same as the code
         code = int(details.pop("code"))
-        return BY_CODE.get(code, Refused)(
+        return BY_CODE.get(code, RequestRejected)(
             str(message),
             code=code,
             reason=str(details.pop("reason")),
@@ -323,7 +355,7 @@ def _unexpected(status: int, headers: Mapping[str, str]) -> WatchwordError:
     return UnexpectedAnswer(f"The answer ({status}) is not Watchword's. Is this its address?")
 
 
-class Retries:
+class RequestRetries:
     """How often one request is retried. Random pauses keep many clients from retrying at the same moment."""
 
     def __init__(self, request: ApiRequest[Any], retries: int, jitter: Callable[[], float] = random.random) -> None:
@@ -336,7 +368,7 @@ class Retries:
         """Seconds to wait before the next try; None to give up."""
         if self._left <= 0 or not self._may_retry(failure):
             return None
-        asked = failure.retry_after if isinstance(failure, Refused) else None
+        asked = failure.retry_after if isinstance(failure, RequestRejected) else None
         pause = self._pause if asked is None else asked
         if pause > LONGEST_PAUSE:
             return None
@@ -424,14 +456,14 @@ class Client(_HttpClient[httpx.Client]):
             self._http.close()
 
     def _send(self, request: ApiRequest[T]) -> T:
-        retries = Retries(request, self._connection.retries)
+        retries = RequestRetries(request, self._connection.retries)
         while True:
             try:
                 return self._send_once(request)
             except WatchwordError as failure:
                 pause = retries.pause_after(failure)
                 if pause is None:
-                    raise
+                    raise (self._connection.explain(failure) if self._closes else failure) from None
             time.sleep(pause)
 
     def _send_once(self, request: ApiRequest[T]) -> T:
@@ -475,16 +507,16 @@ class AsyncClient(_HttpClient[httpx.AsyncClient]):
     # asyncio is imported where it is used: the command line, which never needs it, would load it at each start.
 
     async def _send(self, request: ApiRequest[T]) -> T:
-        from asyncio import sleep
+        from asyncio import sleep, to_thread
 
-        retries = Retries(request, self._connection.retries)
+        retries = RequestRetries(request, self._connection.retries)
         while True:
             try:
                 return await self._send_once(request)
             except WatchwordError as failure:
                 pause = retries.pause_after(failure)
                 if pause is None:
-                    raise
+                    raise (await to_thread(self._connection.explain, failure) if self._closes else failure) from None
             await sleep(pause)
 
     async def _send_once(self, request: ApiRequest[T]) -> T:

@@ -23,7 +23,7 @@ import httpx
 from watchword.client.api import as_list, identity
 from watchword.client.http_clients import ServerConnection
 from watchword.client.profiles import DEFAULT_URL
-from watchword.client.records import Identity
+from watchword.client.records import VerifiedToken
 from watchword.domain.errors import BAD_REQUEST, UNAUTHENTICATED, UNAVAILABLE, Kind, Reason
 from watchword.domain.tokens import AUTHORIZATION_TOO_LONG, MAX_AUTHORIZATION
 
@@ -48,7 +48,7 @@ _log = logging.getLogger("watchword.client")
 class _Verdict:
     """The identity of a valid token, or the response to send."""
 
-    identity: Identity | None
+    identity: VerifiedToken | None
     status: int = 200
     headers: list[Header] = field(default_factory=list)
     body: bytes = b""
@@ -60,7 +60,7 @@ class VerifyTokens:
     paths that need no token. `remember` caches a positive answer for that many seconds, in which a revoked token is
     still accepted; the default, 0, caches nothing.
 
-    The application finds an `Identity` in `request.state.watchword`.
+    The application finds a `VerifiedToken` in `request.state.watchword`.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class VerifyTokens:
         query = urlencode([(f"watchword.{kind}", word) for kind, words in lists.items() for word in words])
         self._url = f"{self._connection.url}/auth{'?' if query else ''}{query}"
         self._public = frozenset(as_list("public", public))
-        self._cache = _IdentityCache(remember)
+        self._cache = _VerifiedCache(remember)
         self._pool: tuple[asyncio.AbstractEventLoop, httpx.AsyncClient] | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -188,18 +188,18 @@ class VerifyTokens:
         return send_and_close
 
 
-class _IdentityCache:
+class _VerifiedCache:
     """Identities by a digest of the token and the client's address."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
-        self._known: OrderedDict[bytes, tuple[float, Identity]] = OrderedDict()
+        self._known: OrderedDict[bytes, tuple[float, VerifiedToken]] = OrderedDict()
 
-    def get(self, key: bytes) -> Identity | None:
+    def get(self, key: bytes) -> VerifiedToken | None:
         until, found = self._known.get(key, (0.0, None))
         return found if time.monotonic() < until else None
 
-    def put(self, key: bytes, found: Identity) -> None:
+    def put(self, key: bytes, found: VerifiedToken) -> None:
         if self._seconds:
             self._known[key] = time.monotonic() + self._seconds, found
             self._known.move_to_end(key)

@@ -35,6 +35,8 @@ def from_millis(milliseconds: int) -> datetime:
 
 def to_millis(argument: str, when: datetime) -> int:
     """Milliseconds since 1970. Without a time zone a datetime could mean any of 24 hours."""
+    if not isinstance(when, datetime):
+        raise TypeError(f"{argument} must be a datetime with a time zone.")
     if when.tzinfo is None:
         raise ValueError(f"{argument} must have a time zone, such as datetime(2026, 10, 1, tzinfo=UTC).")
     return (when - _EPOCH) // _MILLISECOND
@@ -98,7 +100,7 @@ class TokenInfo(Record):
     owner_name: str | None = None
 
 
-class DayCount(Record):
+class DayCountInfo(Record):
     """A count on one UTC day, written YYYY-MM-DD."""
 
     day: str
@@ -108,7 +110,7 @@ class DayCount(Record):
 class TokenDetails(TokenInfo):
     """What the server stores about one token, with its uses on each of the last 14 days."""
 
-    uses_by_day: tuple[DayCount, ...] = ()
+    uses_by_day: tuple[DayCountInfo, ...] = ()
     networks: tuple[str, ...] = ()
     """The networks it was used from, the first one first."""
 
@@ -133,7 +135,7 @@ class DeviceLogin(Record):
     """Seconds to wait between polls."""
 
 
-class Identity(Record):
+class VerifiedToken(Record):
     """Whose token it is and which scopes it has now, as a gateway gets it."""
 
     urn: str
@@ -153,7 +155,7 @@ class ActorTokenCount(Record):
     count: int
 
 
-class Overview(Record):
+class OverviewInfo(Record):
     """Numbers of tokens, when they expire, and what happened on the last 30 days."""
 
     live: int
@@ -163,12 +165,12 @@ class Overview(Record):
     unlimited: int
     suspended: int
     """Tokens of suspended actors. They are not live."""
-    uses_by_day: tuple[DayCount, ...]
-    expiries_by_day: tuple[DayCount, ...]
+    uses_by_day: tuple[DayCountInfo, ...]
+    expiries_by_day: tuple[DayCountInfo, ...]
     """84 days from today."""
-    denials_by_day: tuple[DayCount, ...] | None
+    denials_by_day: tuple[DayCountInfo, ...] | None
     """None without View Audit Log, as failed sign-ins."""
-    failed_sign_ins_by_day: tuple[DayCount, ...] | None
+    failed_sign_ins_by_day: tuple[DayCountInfo, ...] | None
     owners: tuple[ActorTokenCount, ...]
     """Who created most of the live tokens."""
 
@@ -244,7 +246,7 @@ class DeclaredPolicy(Record):
     scopes: tuple[str, ...] = ()
 
 
-class DeclaredGroup(Record):
+class DeclaredGroupInfo(Record):
     """A group to apply. Its urn ends with `id`. `members` has the urns of all members; None: they stay as they are."""
 
     id: str
@@ -253,7 +255,7 @@ class DeclaredGroup(Record):
     members: tuple[str, ...] | None = None
 
 
-class DeclaredAccount(Record):
+class DeclaredAccountInfo(Record):
     """A service account to apply. Its urn ends with `id`. `groups` are urns of groups that are declared with it."""
 
     id: str
@@ -576,7 +578,7 @@ class WebhookReplay(Record):
     until: datetime | None
 
 
-class ImportStatus(Record):
+class ImportStatusInfo(Record):
     """What came from DataHub, and how much of it is still in use."""
 
     tokens: int
@@ -779,7 +781,7 @@ class PlannedSpan(Record):
     rows_to_remove: int
 
 
-class SeriesPlan(Record):
+class SeriesPlanInfo(Record):
     """What a run of the retention rule would do to a series now."""
 
     series: str

@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from enum import Enum
 from typing import NamedTuple
 
-from watchword.domain.errors import invalid
+from watchword.domain.errors import Fault, invalid
 
 MINUTE = 60_000
 HOUR = 60 * MINUTE
@@ -56,6 +56,27 @@ def parse_iso(text: str, field: str = "durationIso") -> int:
             f"{field} must be an ISO 8601 duration of weeks, days, hours, minutes or seconds, such as P3D or PT12H.",
         )
     return sum(int(number) * _UNITS[unit] for unit, number in match.groupdict().items() if number)
+
+
+# The short forms: `90d`, `12h`, `1d12h`.
+_SHORT = re.compile(r"((?:\d+W)?(?:\d+D)?)((?:\d+H)?(?:\d+M)?(?:\d+S)?)", re.ASCII)
+SPAN_FORMS = "30d, 12h, P30D or ONE_DAY"
+
+
+def parse_span(text: str) -> int | None:
+    """The milliseconds of `90d`, `1d12h`, `P90D` or `ONE_DAY` in any case; None where it is none of these. For people;
+    GraphQL takes only ISO 8601.
+    """
+    word = text.strip().upper()
+    if word in Duration.__members__:
+        milliseconds: int | None = Duration[word].value
+        return milliseconds
+    if short := _SHORT.fullmatch(word):
+        word = f"P{short[1]}T{short[2]}".removesuffix("T")
+    try:
+        return parse_iso(word)
+    except Fault:
+        return None
 
 
 def written_iso(milliseconds: int) -> str:

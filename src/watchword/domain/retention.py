@@ -30,6 +30,8 @@ FIELDS = (
     "series", "keep", "removeAfter", "maxSize", "maxRows", "keepLast", "schedule", "timeZone", "window", "atMost",
     "mode", "hold",
 )  # fmt: skip
+DURATIONS = frozenset({"keep", "removeAfter"})
+"""The fields that are durations, in ISO 8601."""
 MAX_RULES = 1_000
 DEFAULT_SCHEDULE = "0 1 * * *"
 DEFAULT_AT_MOST = 50.0

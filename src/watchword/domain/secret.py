@@ -6,6 +6,8 @@ T = TypeVar("T", str, bytes)
 
 
 class Secret(Generic[T]):
+    """A secret text or bytes. `repr`, `str` and `format` hide it, and it cannot be pickled. `reveal` returns it."""
+
     __slots__ = ("_value",)
 
     def __init__(self, value: T) -> None:

@@ -59,16 +59,18 @@ def test_actor_is_suspended_shown_and_resumed(server: Server, run: Run, done: Do
 
 def test_suspending_an_unknown_actor_says_so(done: Done, actor: str) -> None:
     lines = done("actor", "suspend", actor).splitlines()
-    told = f"    Nothing is known of it. If you mistyped it, undo this: watchword actor resume {actor}"
+    told = (
+        f"    No tokens, groups or policies reference it. If you mistyped it, undo this: watchword actor resume {actor}"
+    )
     assert lines == [f"Suspended {actor}", told]
     assert json.loads(done("actor", "show", actor, "--json"))["status"] == "SUSPENDED"
     again = done("actor", "suspend", actor).splitlines()
-    assert again == [f"{actor} was suspended already.", told.replace("Nothing", "Nothing else")]
+    assert again == [f"{actor} was suspended already.", told]
     assert done("actor", "resume", actor) == f"Resumed {actor}\n"
 
 
 def test_resuming_an_actor_that_is_not_suspended_says_so(server: Server, done: Done, actor: str) -> None:
-    assert done("actor", "resume", actor) == f"{actor} was not suspended. Nothing is known of it.\n"
+    assert done("actor", "resume", actor) == f"{actor} was not suspended. No tokens, groups or policies reference it.\n"
     assert json.loads(done("actor", "list", "--prefix", actor, "--json")) == []
     server.grant(actor)
     assert done("actor", "resume", actor) == f"{actor} was not suspended.\n"

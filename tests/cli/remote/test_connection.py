@@ -45,10 +45,10 @@ def test_token_comes_from_environment_file_or_standard_input(server: Server, tmp
         (("--as", ADMIN), {"WATCHWORD_TOKEN": TOKEN}, ("WATCHWORD_TOKEN and --as",)),
         (("--token-file", "x"), {"WATCHWORD_TOKEN": TOKEN}, ("WATCHWORD_TOKEN and --token-file",)),
         (("--as", ADMIN, "--token-file", "x"), {}, ("--token-file and --as",)),
-        (("--as", ADMIN, "--url", "ftp://x"), {}, ("url must be",)),
-        (("--as", "two words"), {}, ("actor must be",)),
+        (("--as", ADMIN, "--url", "ftp://x"), {}, ("--url must be",)),
+        (("--as", "two words"), {}, ("--as must be", "Try 'watchword whoami --help'")),
         (("--token-file", "/dev/null"), {}, ("--token-file",)),
-        ((), {"WATCHWORD_TOKEN": "two words"}, ("token must be",)),
+        ((), {"WATCHWORD_TOKEN": "two words"}, ("The token must be",)),
         (("--as", ADMIN), {"WATCHWORD_TOKNE": "x"}, ("WATCHWORD_TOKNE is not a setting",)),
     ],
 )

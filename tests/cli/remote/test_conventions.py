@@ -10,7 +10,7 @@ from tests.cli.in_process import watchword
 from tests.cli.remote.conftest import Run
 from tests.support.server import ADMIN, MANAGE_ALL, Server
 from tests.support.terminal import Terminal
-from watchword.cli.options import parse_span
+from watchword.domain.lifetimes import parse_span
 
 Done = Callable[..., str]
 DAY = 86_400_000
@@ -62,6 +62,20 @@ def test_as_takes_a_name(server: Server) -> None:
         ran = watchword("whoami", "--url", server.url, "--as", name)
         assert (ran.returncode, ran.stderr) == (0, "")
         assert ADMIN in ran.stdout
+
+
+def test_every_actor_may_be_given_by_name(server: Server, done: Done, actor: str) -> None:
+    name = actor.removeprefix("urn:li:corpuser:")
+    token_id = server.create(ADMIN, of=actor)["metadata"]["id"]
+    assert json.loads(done("actor", "show", name, "--json"))["urn"] == actor
+    assert token_id in done("token", "list", "--actor", name)
+    assert token_id in done("event", "list", "--about", name, "--target", token_id)
+    done("group", "create", name, "--name", "Named")
+    assert done("group", "add", name, name) == f"urn:li:corpGroup:{name} has 1 member.\n"
+    urn = done("policy", "create", "--name", name, "--scope", "reports:read", "--user", name).strip()
+    assert f"Granted to   {actor}\n" in done("policy", "show", urn)
+    assert done("policy", "explain", name, "reports:read").startswith("Allowed   yes")
+    assert done("session", "list", "--actor", name).count("\n") == 1
 
 
 def test_token_itself_is_shown_and_revoked_from_standard_input(server: Server, done: Done, run: Run) -> None:

@@ -52,7 +52,7 @@ def test_approval_denial_expiry_and_ctrl_c_each_end_the_login(
     assert sorted(file.name for file in (config / "watchword").glob("*.token")) == ["approved.token"]
     token = (config / "watchword" / "approved.token").read_text().strip()
     assert token not in approved.output
-    assert f"Urn         {ADMIN}" in approved.text
+    assert f"URN         {ADMIN}" in approved.text
     listed = json.loads(watchword("token", "list", "--json", env=env).stdout)
     name = f"watchword-cli login on {getpass.getuser()}@{socket.gethostname()}"[:200]
     assert [one["name"] for one in listed if one["name"].startswith("watchword-cli")] == [name]

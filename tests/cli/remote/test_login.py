@@ -71,7 +71,7 @@ def test_login_prints_actor_expiry_and_privileges(desk: Desk, actor: str) -> Non
     desk.server.grant(actor, privileges=("MANAGE_POLICIES",))
     told = desk.says("login", "--url", desk.server.url, stdin=desk.token(actor, duration="ONE_DAY") + "\n")
     shown = dict(line.split(maxsplit=1) for line in told.splitlines())
-    assert shown["Urn"] == actor
+    assert shown["URN"] == actor
     assert "MANAGE_POLICIES" in shown["Privileges"].split(",")
     assert shown["Profile"] == desk.server.url.removeprefix("http://")
     assert "Expires" in shown

@@ -83,15 +83,16 @@ def test_offboarding_shows_a_preview_and_a_receipt(server: Server, run: Run, don
 
 
 def test_offboarding_an_unknown_actor_says_so_and_how_to_undo_it(done: Done, actor: str) -> None:
-    told = f"of it. If you mistyped it, undo this: watchword actor resume {actor}"
-    for first, hint in (("ACTIVE; nothing is", "Nothing is"), ("SUSPENDED; nothing else is", "Nothing else is")):
+    unused = "No tokens, groups or policies reference it."
+    told = f"{unused} If you mistyped it, undo this: watchword actor resume {actor}"
+    for status in ("ACTIVE", "SUSPENDED"):
         lines = done("actor", "offboard", actor, "--yes").splitlines()
-        assert lines[0] == f"{actor} is {first} known of it."
+        assert lines[0] == f"{actor} is {status}. {unused}"
         receipt = lines[-5:]
         assert receipt[0].startswith(f"Offboarded {actor} at ")
         assert receipt[1] == "  Suspended the actor."
         assert receipt[2].startswith("  Revoked 0 tokens. Receipt: ")
-        assert receipt[3:] == ["  Ended 0 console sessions, left 0 groups.", f"  {hint} known {told}"]
+        assert receipt[3:] == ["  Ended 0 console sessions, left 0 groups.", f"  {told}"]
     found = json.loads(done("actor", "offboard", actor, "--yes", "--json"))
     assert (found["known"], found["receipt"]["status"]) == (False, "SUSPENDED")
     assert done("actor", "resume", actor) == f"Resumed {actor}\n"

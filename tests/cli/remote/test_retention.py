@@ -52,10 +52,27 @@ def test_file_of_rules_is_previewed_applied_shown_and_deleted(run: Run, done: Do
     assert (gone.returncode, gone.stdout) == (1, "")
 
 
+def test_missing_file_is_named(run: Run) -> None:
+    ran = run("retention", "apply", "nope.yaml")
+    assert (ran.returncode, ran.stderr) == (1, "watchword: nope.yaml cannot be read: No such file or directory.\n")
+
+
+def test_file_takes_durations_in_every_form(run: Run, done: Done) -> None:
+    rules = "retention:\n  - {series: chart.forms, keep: one_day, removeAfter: 90d}\n"
+    lines = run("retention", "apply", "-", "--dry-run", stdin=rules).stdout.splitlines()
+    assert lines[1:3] == ['    keep: "P1D"', '    removeAfter: "P90D"']
+    declared = "policies: []\n" + rules.replace("90d", "PT48H")
+    assert '    removeAfter: "P2D"' in run("policy", "diff", "-", stdin=declared).stdout
+
+
 @pytest.mark.parametrize(
     ("text", "code", "told"),
     [
-        ("retention:\n  - series: chart.a\n    keep: 30d\n", 1, "line 3: retention[0].keep must be an ISO 8601"),
+        (
+            "retention:\n  - series: chart.a\n    keep: 30x\n",
+            1,
+            "line 3: retention[0].keep must be a duration such as 30d",
+        ),
         ("retention:\n  - series: *\n    keep: P1D\n", 1, "line 2: this is not YAML"),
         ("policies: []\nset: a\nretention: []\n", 2, "FILE must have only the key retention"),
     ],

@@ -12,6 +12,7 @@ import pytest
 
 from tests.cli.in_process import watchword
 from tests.cli.remote.conftest import Run
+from tests.support.ports import free_port
 from tests.support.server import ADMIN, Server
 from tests.support.waiting import SECONDS
 
@@ -122,11 +123,32 @@ def test_token_from_standard_input_that_the_server_does_not_know_is_not_repeated
     assert "eyJ" not in ran.stderr
 
 
-@pytest.mark.parametrize("words", [("show",), ("revoke",), ("rotate",)], ids=" ".join)
-def test_token_on_the_command_line_for_an_id_is_explained_and_not_repeated(words: tuple[str, ...]) -> None:
-    line = says_one_line(watchword("token", *words, TOKEN, "--as", "admin"), 2)
-    assert "not its id" in line
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (("token", "show", TOKEN), "ID"),
+        (("token", "revoke", TOKEN), "ID"),
+        (("token", "rotate", TOKEN), "ID"),
+        (("token", "list", "--actor", TOKEN), "--actor"),
+        (("token", "list", f"--owner={TOKEN}"), "--owner"),
+        (("token", "list", "--search", TOKEN), "--search"),
+        (("event", "list", "--target", "a", "--target", TOKEN), "--target"),
+        (("event", "list", "--about", TOKEN), "--about"),
+        (("event", "list", "--actor", TOKEN), "--actor"),
+        (("session", "end", TOKEN), "ID"),
+        (("webhook", "show", TOKEN), "WEBHOOK"),
+        (("task", "status", TOKEN), "ID"),
+        (("actor", "show", TOKEN), "ACTOR"),
+        (("group", "add", "ops", "alice", TOKEN), "USER"),
+    ],
+    ids=lambda value: " ".join(value).replace(TOKEN, "TOKEN") if isinstance(value, tuple) else None,
+)
+def test_token_on_the_command_line_is_explained_and_not_repeated(words: tuple[str, ...], named: str) -> None:
+    command = " ".join(words[:2])
+    line = says_one_line(watchword(*words, "--as", "admin", "--url", f"http://127.0.0.1:{free_port()}"), 2)
+    assert f"Invalid value for '{named}': This is a token, not its id" in line
     assert "watchword token revoke -" in line
+    assert line.endswith(f" Try 'watchword {command} --help' for help.")
     assert "eyJ" not in line
 
 
@@ -152,6 +174,12 @@ def test_huge_limit_means_no_limit(run: Run, words: tuple[str, ...]) -> None:
         (("group", "create", "x"), "watchword group create", "--name"),
         (("whoami", "--nonsense"), "watchword whoami", "--nonsense"),
         (("event", "list", "--limit", "-1"), "watchword event list", "--limit"),
+        (("token", "create", "--duration"), "watchword token create", "--duration"),
+        (("webhook", "list", "--limit"), "watchword webhook list", "--limit"),
+        (("token", "list", "--as"), "watchword token list", "--as"),
+        (("webhook", "list", "--json=yes"), "watchword webhook list", "--json"),
+        (("token", "list", "--actor", "a b"), "watchword token list", "--actor"),
+        (("event", "list", "--about", "urn:x"), "watchword event list", "--about"),
     ],
 )
 def test_usage_error_is_one_line_that_names_the_help(words: tuple[str, ...], path: str, said: str) -> None:
@@ -194,7 +222,7 @@ def test_unusable_proxy_is_reported_in_one_line() -> None:
     env = {"WATCHWORD_TOKEN": TOKEN, "ALL_PROXY": "socks5://127.0.0.1:1"}
     assert "SOCKS" in says_one_line(watchword("whoami", "--url", "https://192.0.2.1", env=env), 1)
     nonsense = watchword("whoami", "--url", "http://127.0.0.1\r\n:1", env=env)
-    assert "url must be" in says_one_line(nonsense, 2)
+    assert "--url must be" in says_one_line(nonsense, 2)
 
 
 def test_suspended_caller_gets_no_actor_header_hint(server: Server, run: Run, actor: str) -> None:

@@ -118,8 +118,21 @@ def test_cancel_without_a_terminal_does_not_ask(slow_server: Server, run_slowly:
     operation = start(slow_server, aspect)
     first = run_slowly("task", "cancel", operation, "--yes", "--wait")
     assert (first.returncode, first.stderr, first.stdout.splitlines()[-1]) == (0, "", f"Cancelled {operation}")
+    watched = run_slowly("task", "watch", operation, "--json")
+    assert (watched.returncode, json.loads(watched.stdout)["state"]) == (1, "CANCELLED")
     again = run_slowly("task", "cancel", operation, "--yes")
     assert (again.returncode, again.stdout, len(again.stderr.splitlines())) == (1, "", 1)
+
+
+def test_watch_and_cancel_print_the_operation_as_json(slow_server: Server, run_slowly: Run) -> None:
+    aspect = new_aspect()
+    fill(slow_server, aspect, old=10_000, young=10_000)
+    operation = start(slow_server, aspect)
+    cancelled = run_slowly("task", "cancel", operation, "--yes", "--wait", "-o", "json")
+    assert (cancelled.returncode, json.loads(cancelled.stdout)["state"]) == (0, "CANCELLED"), cancelled.stderr
+    fill(slow_server, aspect := new_aspect(), old=10, young=10)
+    done = run_slowly("task", "watch", start(slow_server, aspect), "--json")
+    assert (done.returncode, done.stderr, json.loads(done.stdout)["state"]) == (0, "", "DONE")
 
 
 MALFORMED = ["", "x", "a:", ":1", "a:b", "a:1:2", "a:-1", f"a:{10**40}", "a/b:1", "*:1"]
