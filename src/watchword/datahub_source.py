@@ -205,5 +205,5 @@ class _PostgresSource:
             yield [AspectRow(*row) for row in batch]
 
 
-def _unreadable(url: DataHubDatabase, why: object) -> OperatorError:
-    return OperatorError(f"DataHub's database {url} cannot be read: {why}. Nothing was revoked. Check the address.")
+def _unreadable(url: DataHubDatabase, cause: object) -> OperatorError:
+    return OperatorError(f"DataHub's database {url} cannot be read: {cause}. Nothing was revoked. Check the address.")

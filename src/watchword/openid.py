@@ -294,10 +294,10 @@ def _error_code(body: bytes) -> str:
         return "no error code"
 
 
-def _invalid(message: str, why: str | None = None) -> Fault:
-    return Fault(Reason.INVALID_SIGN_IN, message, why=why)
+def _invalid(message: str, cause: str | None = None) -> Fault:
+    return Fault(Reason.INVALID_SIGN_IN, message, cause=cause)
 
 
-def _away(why: str) -> Fault:
+def _away(cause: str) -> Fault:
     message = "The identity provider does not answer as expected. Try again later; tokens and open sessions work on."
-    return Fault(Reason.PROVIDER_UNAVAILABLE, message, why=f"identity provider: {why}")
+    return Fault(Reason.PROVIDER_UNAVAILABLE, message, cause=f"identity provider: {cause}")

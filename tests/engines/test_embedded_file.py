@@ -149,8 +149,8 @@ def test_every_driver_error_becomes_a_fault(kind: type[apsw.Error]) -> None:
     assert fault.reason in {Reason.INDEX_UNAVAILABLE, Reason.INTERNAL}
     assert "documents" not in fault.message
     assert kind.__name__ not in fault.message
-    assert fault.why is not None
-    assert kind.__name__ in fault.why
+    assert fault.cause is not None
+    assert kind.__name__ in fault.cause
 
 
 def test_file_locked_too_long_is_unavailable(harness: EngineHarness, path: Path) -> None:

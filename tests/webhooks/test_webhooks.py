@@ -35,7 +35,7 @@ REPLAY = "mutation ($input: ReplayWebhookInput!) { replayWebhook(input: $input) 
 APPLY = """mutation ($input: ApplyPoliciesInput!) { applyPolicies(input: $input) {
   unchanged undeclaredWebhooks webhooks { change id before after } } }"""
 GET = """query ($id: String!) {
-  getWebhook(id: $id) { state stoppedBecause waiting failingSince nextAttemptAt actions } }"""
+  getWebhook(id: $id) { state stopReason waiting failingSince nextAttemptAt actions } }"""
 DELIVERIES = """query ($input: ListWebhookDeliveriesInput!) { listWebhookDeliveries(input: $input) {
   cursor deliveries { id messageId type state payload attempts { at millis succeeded status error answer } } } }"""
 
@@ -195,7 +195,7 @@ def test_bad_receivers_are_tried_again_and_cost_no_memory(server: Server) -> Non
     for name in ("error", "redirect", "dies", "hangs"):
         found = get(server, name)
         assert (found["state"], found["waiting"], not found["failingSince"]) == ("ENABLED", 2, False)
-    assert get(server, "gone")["stoppedBecause"] == "gone"
+    assert get(server, "gone")["stopReason"] == "gone"
     assert get(server, "gone")["state"] == "DISABLED"
     for one in receivers.values():
         one.__exit__(None, None, None)

@@ -524,13 +524,13 @@ def _readable_webhooks(client: "Client") -> "list[WebhookInfo]":
 
 def _exported_webhook(webhook: "WebhookInfo") -> dict[str, Any]:
     shown = json_value(webhook)
-    enabled = webhook.state != WebhookState.DISABLED.value or webhook.stopped_because is not None
+    enabled = webhook.state != WebhookState.DISABLED.value or webhook.stop_reason is not None
     return {name: shown[name] for name in DECLARED if name != "enabled"} | {"enabled": enabled}
 
 
 def declared_fields(rule: "RetentionRuleInfo") -> dict[str, Any]:
     """As a policy file declares them."""
-    shown = json_value(rule) | {"mode": rule.mode.lower()}
+    shown = json_value(rule) | {"mode": rule.mode.lower(), "hold": rule.hold_reason}
     return {name: shown[name] for name in RULE_FIELDS if shown[name] is not None}
 
 

@@ -33,8 +33,8 @@ _COLUMNS: "list[Column[RetentionRuleInfo]]" = [
     Column("SCHEDULE", lambda rule: f"{rule.schedule} {rule.time_zone}", free=True),
     Column(
         "HELD BY",
-        lambda rule: None if rule.held_by is None else rule.held_by.set_by,
-        name=lambda rule: _holder(rule.held_by),
+        lambda rule: None if rule.hold is None else rule.hold.set_by,
+        name=lambda rule: _holder(rule.hold),
     ),
     Column("SET", lambda rule: rule.set),
 ]
@@ -87,7 +87,7 @@ def show(client: "Client", series: str, as_json: bool) -> None:
         "Schedule": f"{rule.schedule} {rule.time_zone}",
         "Window": rule.window,
         "At most": f"{rule.at_most} of the rows without approval",
-        "Held": None if rule.held_by is None else _hold_words(rule.held_by),
+        "Held": None if rule.hold is None else _hold_words(rule.hold),
         "Set": rule.set,
         "Changed": When(rule.changed_at),
         "Changed by": with_name(rule.changed_by, rule.changed_by_name),
@@ -186,7 +186,7 @@ def _wait(client: "Client", operation: "OperationInfo", *, no_wait: bool) -> Non
     if operation.state == "SWAPPING":
         say(f"The operation {operation.id} is replacing the index. It can no longer be cancelled.")
     else:
-        say(f"The operation {operation.id} was asked to cancel.")
+        say(f"The operation {operation.id} is being cancelled.")
     if no_wait:
         say(f"To see it end: watchword task watch {operation.id}")
         return
@@ -299,7 +299,7 @@ _RUN_COLUMNS: "list[Column[RetentionRunInfo]]" = [
     Column("REMOVED", _removed),
     Column("OF ROWS", lambda run: None if run.plan is None else run.plan.rows),
     Column("RULE", lambda run: str(run.rule["series"])),
-    Column("ASKED BY", lambda run: run.asked_by, name=lambda run: run.asked_by_name),
+    Column("REQUESTED BY", lambda run: run.requested_by, name=lambda run: run.requested_by_name),
     Column("APPROVED BY", lambda run: run.approved_by, name=lambda run: run.approved_by_name),
     Column("OPERATION", lambda run: None if run.operation is None else run.operation.id),
 ]

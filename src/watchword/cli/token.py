@@ -256,7 +256,7 @@ def _relations(found: "TokenInfo") -> dict[str, Cell]:
     """The tokens that it depends on or replaces; most tokens have none."""
     pairs: dict[str, Cell] = {
         "Derived from": found.parent_id,
-        "Minted with": found.minted_with,
+        "Created with": found.created_with,
         "Replaces": found.replaces,
         "Replaced by": found.replaced_by,
     }
@@ -657,7 +657,7 @@ def overview(client: "Client", everyone: bool, as_json: bool) -> None:
         "Live": found.live,
         "Expiring in 7 days": found.expiring_7_days,
         "Unused for 90 days": found.unused_90_days,
-        "Unlimited": found.unlimited,
+        "Never expire": found.never_expiring,
         "Suspended": found.suspended,
         "Uses, 30 days": _chart(found.uses_by_day),
         "Expiries, 12 weeks": _chart(found.expiries_by_day, width=7),

@@ -100,7 +100,7 @@ def show(client: "Client", id_: str, as_json: bool) -> None:
         "Actions": found.actions or "all",
         "Actors": found.actor_urns or "all",
         "Tokens of": found.group_urns or "all",
-        "State": found.state if found.stopped_because is None else f"{found.state} ({found.stopped_because})",
+        "State": found.state if found.stop_reason is None else f"{found.state} ({found.stop_reason})",
         "Last delivered": When(found.last_delivered_at, "never"),
         "Waiting": found.waiting,
         "Dropped": found.dropped,

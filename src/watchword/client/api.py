@@ -580,7 +580,7 @@ class Api:
 
         def fetch(start: int, count: int) -> ApiRequest[ResultPage[PrivilegeHolder]]:
             wanted = {"privilege": privilege, "start": start, "count": count}
-            return _page("listHolders", "holders", PrivilegeHolder, "ListHoldersInput!", wanted)
+            return _page("listPrivilegeHolders", "holders", PrivilegeHolder, "ListPrivilegeHoldersInput!", wanted)
 
         return list_by_offset(fetch, lambda one: f"{one.actor_urn} {one.policy_urn} {one.group_urn}", page_size)
 
@@ -773,11 +773,19 @@ class Api:
         return _set_status(urn, "ACTIVE")
 
     @_sends
-    def offboard(self, urn: str, *, dry_run: bool = True, revoke_minted: bool = False) -> ApiRequest[OffboardingReport]:
+    def offboard(
+        self, urn: str, *, dry_run: bool = True, revoke_tokens_for_others: bool = False
+    ) -> ApiRequest[OffboardingReport]:
         """Suspend an actor, revoke its tokens, end its sessions and remove it from its groups. A dry run, the default,
-        only reports what there is. `revoke_minted` also revokes tokens that the actor created for others.
+        only reports what there is. `revoke_tokens_for_others` also revokes tokens that the actor created for others.
         """
-        variables = {"input: OffboardActorInput!": {"urn": urn, "dryRun": dry_run, "revokeMinted": revoke_minted}}
+        variables = {
+            "input: OffboardActorInput!": {
+                "urn": urn,
+                "dryRun": dry_run,
+                "revokeTokensForOthers": revoke_tokens_for_others,
+            }
+        }
         return ask("offboardActor", OffboardingReport, variables, mutation=True, changes=not dry_run)
 
     @_lists

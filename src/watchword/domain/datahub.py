@@ -431,7 +431,7 @@ class ImportStatus(NamedTuple):
 
     tokens: int
     live: int
-    unlimited: int
+    never_expiring: int
     used_lately: int
     last_expires_at: int | None
     last_changed_at: int | None

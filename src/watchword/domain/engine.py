@@ -13,7 +13,7 @@ Rules for every implementation:
   starts one returns as soon as the task has an id.
 - Every call may be repeated: what exists already, or is gone already, is no error unless the call says so.
 - An index that does not answer in time, after a few tries, raises `Fault(INDEX_UNAVAILABLE)`. An index that rejects the
-  request raises `Fault(INDEX_REFUSED)`, whose `why` quotes it.
+  request raises `Fault(INDEX_REFUSED)`, whose `cause` quotes it.
 """
 
 import re

@@ -145,25 +145,25 @@ class Reason(Enum):
 
 
 class Subject(NamedTuple):
-    """The actor and token an error is about. `because` goes to the event only."""
+    """The actor and token an error is about. `cause` goes to the event only."""
 
     actor: str
     token_id: str | None
-    because: str | None = None
+    cause: str | None = None
 
 
 class Fault(Exception):
-    """An error for the client. `message` and `details` are public; `why` goes to the log only, `subject` to the event
+    """An error for the client. `message` and `details` are public; `cause` goes to the log only, `subject` to the event
     only.
     """
 
     def __init__(
-        self, reason: Reason, message: str, *, why: str | None = None, subject: Subject | None = None, **details: Any
+        self, reason: Reason, message: str, *, cause: str | None = None, subject: Subject | None = None, **details: Any
     ) -> None:
         super().__init__(message)
         self.reason = reason
         self.message = message
-        self.why = why
+        self.cause = cause
         self.subject = subject
         self.details = details
 

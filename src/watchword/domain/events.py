@@ -107,7 +107,7 @@ class Action(DescribedWord):
     OPERATION_SWAPPING = "operation.swapping", "The copy is complete and replaces the index."
     OPERATION_DONE = "operation.done", "An operation finished: the numbers of its final check."
     OPERATION_FAILED = "operation.failed", "An operation failed: the error."
-    OPERATION_CANCEL_ASKED = "operation.cancel_asked", "An operation was asked to cancel."
+    OPERATION_CANCEL_REQUESTED = "operation.cancel_requested", "The cancellation of an operation was requested."
     OPERATION_CANCELLED = "operation.cancelled", "An operation was cancelled and its copy removed."
     RETENTION_RULE_SET = "retention.rule_set", "A retention rule was created or changed: its fields and set."
     RETENTION_RULE_DELETED = "retention.rule_deleted", "A retention rule was deleted."

@@ -93,7 +93,7 @@ class Field(Enum):
     STATUS = ("status", FieldKind(_ANY, tuple(s.value for s in TokenStatus)))
     EFFECTIVE_STATUS = ("effectiveStatus", FieldKind(_ANY, (*(s.value for s in TokenStatus), SUSPENDED)))
     PARENT = ("parentId", _id)
-    MINTED_WITH = ("mintedWith", _id)
+    CREATED_WITH = ("createdWith", _id)
     CREATED_AT = ("createdAt", _time)
     EXPIRES_AT = ("expiresAt", _time)
     LAST_USED_AT = ("lastUsedAt", _time)

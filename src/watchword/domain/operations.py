@@ -30,7 +30,7 @@ class LeaseLost(Exception):
     """Another instance works on the operation now. This one must not touch the index any more."""
 
 
-class CancelAsked(Exception):
+class CancelRequested(Exception):
     """A caller wants the operation to end."""
 
 
@@ -311,15 +311,15 @@ _PLAIN = frozenset(f.name for f in fields(Work)) - {"tasks", "checkpoints", "che
 class Operation:
     number: int
     plan: Plan
-    asked_by: str
-    asked_at: int
+    requested_by: str
+    requested_at: int
     state: State
     work: Work
     started_at: int | None
     changed_at: int | None
     finished_at: int | None
-    cancel_asked_at: int | None
-    cancel_asked_by: str | None
+    cancel_requested_at: int | None
+    cancel_requested_by: str | None
     fence: int
 
     @property
@@ -346,7 +346,7 @@ class Operation:
 
     def status(self, node: str, now: int) -> TaskStatus:
         """As a task: completed when the whole operation is over, with the sums over the engine's tasks."""
-        began = self.started_at or self.asked_at
+        began = self.started_at or self.requested_at
         return TaskStatus(
             id=TaskId(node, self.number),
             completed=self.state.is_over,

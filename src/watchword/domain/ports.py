@@ -285,7 +285,7 @@ class TokenStore(Protocol):
     ) -> Revocation:
         """Revoke a token; returns when, and how many. Revoked with it are the live tokens derived from it, and the
         token it replaces or that replaces it while the older of the two is live; with `cascade` also the live tokens
-        minted with any of them. Each has its event. TOKEN_NOT_FOUND if the token does not exist or is not visible;
+        created with any of them. Each has its event. TOKEN_NOT_FOUND if the token does not exist or is not visible;
         ALREADY_REVOKED; TOO_MANY_AT_ONCE if a cascade would revoke more than MOST.
         """
 
@@ -321,8 +321,8 @@ class TokenStore(Protocol):
         """Delete counts of days before this one: at most `most` of tokens; returns how many."""
 
     async def purge_tokens(self, before: int, most: int) -> int:
-        """Delete at most `most` tokens that were revoked or expired before this time; returns how many. A token that a
-        deleted one minted counts as minted with that one's minter.
+        """Delete at most `most` tokens that were revoked or expired before this time; returns how many. A token
+        created with a deleted one counts as created with the creator of that one.
         """
 
     async def purge_idempotency_records(self, most: int) -> int:
@@ -597,7 +597,7 @@ class OperationStore(Protocol):
     async def operations(self, start: int, count: int) -> OperationPage:
         """Newest first."""
 
-    async def ask_cancel(self, precondition: WritePrecondition, number: int) -> Operation:
+    async def request_cancel(self, precondition: WritePrecondition, number: int) -> Operation:
         """Record the request to cancel; a second request changes nothing. OPERATION_NOT_FOUND, TOO_LATE_TO_CANCEL."""
 
     async def lease_operation(self, millis: int, home: str = "") -> Operation | None:
@@ -609,7 +609,7 @@ class OperationStore(Protocol):
         """Save its state and work, and renew its lease for so many milliseconds; 0: end the lease. It is leased again
         from `not_before` on, or as soon as someone asks to cancel it. Returns it as it is now.
 
-        A change of state has its event. `LeaseLost` if its fence is no longer the current one; `CancelAsked` if it
+        A change of state has its event. `LeaseLost` if its fence is no longer the current one; `CancelRequested` if it
         would begin SWAPPING after a request to cancel it.
         """
 

@@ -215,7 +215,7 @@ class RetentionRun:
     state: RunState
     rule: RetentionRule
     plan: Plan | None
-    asked_by: str
+    requested_by: str
     made_at: int
     operation: int | None = None
     approved_by: str | None = None

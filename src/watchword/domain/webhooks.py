@@ -107,7 +107,7 @@ class Webhook:
     failures: int = 0  # failed attempts since then
     due_at: int = 0  # when its first waiting delivery may be sent
     dropped: int = 0  # events that had no room or waited too long, since the last replay by time
-    stopped_because: StopReason | None = None
+    stop_reason: StopReason | None = None
     set_name: str | None = None  # the policy set that declares it; None: made by the API
     waiting: int = 0
 
@@ -266,15 +266,15 @@ def after_attempt(webhook: Webhook, attempt: Attempt, now: int, jitter: float) -
     since = now if webhook.failing_since is None else webhook.failing_since
     failed = replace(webhook, failing_since=since, failures=webhook.failures + 1)
     if attempt.says_gone:
-        return replace(failed, state=WebhookState.DISABLED, stopped_because=StopReason.GONE)
+        return replace(failed, state=WebhookState.DISABLED, stop_reason=StopReason.GONE)
     if now - since >= GIVE_UP:
-        return replace(failed, state=WebhookState.STOPPED, stopped_because=StopReason.FAILED)
+        return replace(failed, state=WebhookState.STOPPED, stop_reason=StopReason.FAILED)
     pause = min(FIRST_RETRY * 2 ** min(webhook.failures, 20), LONGEST_RETRY)
     return replace(failed, due_at=now + int(pause * (0.75 + jitter / 2)))
 
 
 def resumed(webhook: Webhook) -> Webhook:
-    return replace(webhook, state=WebhookState.ENABLED, failing_since=None, failures=0, due_at=0, stopped_because=None)
+    return replace(webhook, state=WebhookState.ENABLED, failing_since=None, failures=0, due_at=0, stop_reason=None)
 
 
 # What callers give
@@ -365,7 +365,7 @@ def _declared(given: Mapping[str, Any], set_name: str) -> Webhook:
 
 def is_wanted(webhook: Webhook) -> bool:
     """Whether somebody wants it to send; a receiver may have stopped or disabled it."""
-    return webhook.state is not WebhookState.DISABLED or webhook.stopped_because is not None
+    return webhook.state is not WebhookState.DISABLED or webhook.stop_reason is not None
 
 
 def declared_webhook(webhook: Webhook) -> dict[str, Any]:

@@ -170,7 +170,7 @@ class Authority:
         """Checks the client's network. The first use of a rotation successor is committed before it is answered."""
         limits = bearer.limits
         if limits.networks is not None and not (anywhere or limits.allow_from(client)):
-            raise not_accepted(_subject(bearer)._replace(because="network"))
+            raise not_accepted(_subject(bearer)._replace(cause="network"))
         if not bearer.pending:
             return bearer
         await self._store.note_first_use(possession_precondition(bearer, client, request_id), bearer.token_id)
@@ -201,7 +201,7 @@ def _rejection(bearer: Bearer | None) -> Fault:
         )
     if (at := bearer.expires_at) is not None and at <= bearer.at:
         return Fault(Reason.TOKEN_EXPIRED, f"The token expired at {iso(at)}.", subject=_subject(bearer), expiredAt=at)
-    return not_accepted(_subject(bearer)._replace(because=Reason.ACTOR_SUSPENDED.word))
+    return not_accepted(_subject(bearer)._replace(cause=Reason.ACTOR_SUSPENDED.word))
 
 
 def _subject(bearer: Bearer) -> Subject:

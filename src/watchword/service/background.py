@@ -53,14 +53,14 @@ class BackgroundTasks:
             try:
                 await task()
             except Exception as error:  # noqa: BLE001 - logged, and the task runs again
-                why = f"{type(error).__name__}: {getattr(error, 'why', None) or error}"
+                cause = f"{type(error).__name__}: {getattr(error, 'cause', None) or error}"
             else:
-                why = "it returned"
+                cause = "it returned"
             if time.monotonic() - began > LONGEST_PAUSE:
                 pause, logged = FIRST_PAUSE, ""
-            if why != logged:  # a disk that stays full is logged once
-                self._log_failure(name, why)
-                logged = why
+            if cause != logged:  # a disk that stays full is logged once
+                self._log_failure(name, cause)
+                logged = cause
             self._failed_at[name] = time.monotonic()
             await asyncio.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE)

@@ -157,8 +157,8 @@ class DataHubImport:
                     urn, aspects = row.urn, {}
                 try:
                     aspects[row.aspect] = parsed(row.metadata)
-                except LeftOut as why:
-                    self._report.add(noun, Outcome.LEFT_OUT, f"{urn} {row.aspect}", str(why))
+                except LeftOut as left_out:
+                    self._report.add(noun, Outcome.LEFT_OUT, f"{urn} {row.aspect}", str(left_out))
                     if row.aspect in UNREADABLE:
                         aspects[row.aspect] = UNREADABLE[row.aspect]
         if aspects:
@@ -169,9 +169,9 @@ class DataHubImport:
         async for urn, aspects in self._entities(USER_PREFIX, Noun.PEOPLE):
             try:
                 person = read_person(urn, aspects)
-            except LeftOut as why:
+            except LeftOut as left_out:
                 if len(aspects) > 1 or USER_KEY in aspects:  # other aspects outlive a person
-                    self._report.add(Noun.PEOPLE, Outcome.LEFT_OUT, urn, str(why))
+                    self._report.add(Noun.PEOPLE, Outcome.LEFT_OUT, urn, str(left_out))
                 continue
             found.actors.add(urn)
             if is_account(urn):
@@ -212,8 +212,8 @@ class DataHubImport:
         async for urn, aspects in self._entities(GROUP_PREFIX, Noun.GROUPS):
             try:
                 group = read_group(urn, aspects)
-            except LeftOut as why:
-                self._report.add(Noun.GROUPS, Outcome.LEFT_OUT, urn, str(why))
+            except LeftOut as left_out:
+                self._report.add(Noun.GROUPS, Outcome.LEFT_OUT, urn, str(left_out))
             else:
                 members = frozenset(people.members.get(urn, ()))
                 groups.append(Entity(urn, group.name, group.description, DATAHUB_SET, members))
@@ -324,9 +324,11 @@ class DataHubImport:
                 last = token_id_of(row.urn)
                 present.add(last)
                 records.append(read_token(last, parsed(row.metadata), rules))
-            except LeftOut as why:
-                self._report.add(Noun.TOKENS, Outcome.LEFT_OUT, row.urn.removeprefix(DATAHUB_TOKEN_PREFIX), str(why))
-                if str(why) == NO_ACTOR:
+            except LeftOut as left_out:
+                self._report.add(
+                    Noun.TOKENS, Outcome.LEFT_OUT, row.urn.removeprefix(DATAHUB_TOKEN_PREFIX), str(left_out)
+                )
+                if str(left_out) == NO_ACTOR:
                     present.discard(last)
         return records, present, last
 
@@ -365,8 +367,8 @@ class DataHubImport:
         async for urn, aspects in self._entities(DATAHUB_POLICY, Noun.POLICIES):
             try:
                 policy, lost = read_policy(urn, aspects[POLICY_INFO], self._other_groups)
-            except LeftOut as why:
-                self._report.add(Noun.POLICIES, Outcome.LEFT_OUT, urn, str(why))
+            except LeftOut as left_out:
+                self._report.add(Noun.POLICIES, Outcome.LEFT_OUT, urn, str(left_out))
                 continue
             if policy.urn in elsewhere:
                 self._report.add(Noun.POLICIES, Outcome.CONFLICT, policy.urn, _CREATED_HERE)

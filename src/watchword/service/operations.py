@@ -100,7 +100,7 @@ class Operations:
     async def cancel(self, grant: Grant, task: TaskId) -> TrackedOperation:
         grant.expect(TRUNCATE)
         number = (await self._find(task)).number
-        return await self._write(grant, lambda grant: self._store.ask_cancel(grant.precondition, number))
+        return await self._write(grant, lambda grant: self._store.request_cancel(grant.precondition, number))
 
     async def _write(self, grant: Grant, write: Callable[[Grant], Awaitable[Operation]]) -> TrackedOperation:
         operation = await self._authority.write(grant, write)

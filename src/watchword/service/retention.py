@@ -244,7 +244,7 @@ class RetentionScheduler:
             try:
                 await self.tick(measure=not first)
             except Fault as fault:
-                self.note("", 0, f"{fault.message} {fault.why or ''}".strip())
+                self.note("", 0, f"{fault.message} {fault.cause or ''}".strip())
             else:
                 self.note("", 0, None)
             pause, first = TICK_SECONDS, False
@@ -465,7 +465,7 @@ class _NotedFault:
             return False
         if error.reason is Reason.OPERATION_RUNNING:
             return True  # it is late, and happens once that one is over
-        self._scheduler.note(self._series, self._due_at, f"{error.message} {error.why or ''}".strip())
+        self._scheduler.note(self._series, self._due_at, f"{error.message} {error.cause or ''}".strip())
         return True
 
 
@@ -511,7 +511,7 @@ class RetentionRuns:
         return len(aspects), found
 
     @property
-    def clock_unsteady_for(self) -> int:
+    def paused_for(self) -> int:
         return self._planner.clock.unsteady_for
 
     async def runs(self, grant: Grant, series: str | None, start: int, count: int) -> RunPage:

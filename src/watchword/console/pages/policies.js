@@ -29,7 +29,7 @@ const ONE = `query Policy($urn: String!) { getPolicy(urn: $urn) { ${POLICY} } }`
 const KNOWN = `{ listPrivileges { name displayName allows includes escalates } }`;
 const EXPLAIN = `query Explain($input: ExplainPrivilegeInput!, $urn: String!) { explainPrivilege(input: $input) {
   allowed suspended explanation grants { policyUrn policyName via groupUrn privilege } } corpUser(urn: $urn) { exists } }`;
-const HOLDERS = `query Holders($input: ListHoldersInput!) { listHolders(input: $input) { total complete holders {
+const HOLDERS = `query Holders($input: ListPrivilegeHoldersInput!) { listPrivilegeHolders(input: $input) { total complete holders {
   actorUrn actorName status policyUrn policyName via groupUrn privilege } } }`;
 const MOST_HOLDERS = 500;
 /** How many policies the table of privileges covers. */
@@ -131,7 +131,7 @@ export async function page(context) {
     const privilege = at.query.get("may");
     if (!privilege) return;
     try {
-      const found = (await graphql(HOLDERS, { input: { privilege, count: MOST_HOLDERS } }, { signal: at.signal })).listHolders;
+      const found = (await graphql(HOLDERS, { input: { privilege, count: MOST_HOLDERS } }, { signal: at.signal })).listPrivilegeHolders;
       render(place("holders"), holders(privilege, found));
     } catch (error) {
       if (error instanceof DOMException && error.name === "AbortError") return;

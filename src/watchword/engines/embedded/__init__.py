@@ -189,7 +189,7 @@ def _require_index(c: apsw.Connection, name: str) -> EmbeddedIndex:
 
 
 def _refused(message: str) -> Fault:
-    return Fault(Reason.INDEX_REFUSED, message, why=message)
+    return Fault(Reason.INDEX_REFUSED, message, cause=message)
 
 
 def put_rows(c: apsw.Connection, index: EmbeddedIndex, rows: Sequence[Row]) -> None:

@@ -382,7 +382,7 @@ class DeletionWorker:
         """
         fault = INDEX_FILE.fault(error)
         failures = self._failures[number] = self._failures.get(number, 0) + 1
-        self._log(f"task {number}: {fault.why}")
+        self._log(f"task {number}: {fault.cause}")
         if not isinstance(error, apsw.BusyError) and failures >= TRIES:
             self._end(number, fault.message)
             return
@@ -401,7 +401,7 @@ class DeletionWorker:
         try:
             return self._prune_or_vacuum()
         except apsw.Error as error:
-            self._log(f"housekeeping: {INDEX_FILE.fault(error).why}")
+            self._log(f"housekeeping: {INDEX_FILE.fault(error).cause}")
             self._housekeeping_due = time.monotonic() + LONGEST_RETRY_SECONDS
             return False
 

@@ -236,7 +236,7 @@ class OpenSearchEngine:
             raise Fault(
                 Reason.INDEX_AMBIGUOUS,
                 f"{name} is an alias of {len(found)} indices. Nothing was changed; make it an alias of one.",
-                why=", ".join(sorted(found)),
+                cause=", ".join(sorted(found)),
             )
         ((index, settings),) = found.items()
         with reading("the settings of an index"):
@@ -249,7 +249,7 @@ class OpenSearchEngine:
             raise Fault(
                 Reason.INDEX_AMBIGUOUS,
                 f"{name} is an alias with a filter. Nothing was changed; make it an alias without one.",
-                why=index,
+                cause=index,
             )
         return resolved
 

@@ -164,11 +164,14 @@ async def offboard_actor(_: Any, info: Info, input: Json) -> Json:
     async with context.searching:
         grant = await offboarding.authorize(context.caller)
         plan = await offboarding.plan(grant, check_actor(input["urn"], "urn"), context.time_left())
-        context.show(len(plan.tokens.rows) + len(plan.minted.rows))
+        context.show(len(plan.tokens.rows) + len(plan.tokens_for_others.rows))
         receipt = None
         if input.get("dryRun") is False:
             receipt = await offboarding.offboard(
-                grant, plan, revoke_minted=bool(input.get("revokeMinted")), seconds=context.time_left()
+                grant,
+                plan,
+                revoke_tokens_for_others=bool(input.get("revokeTokensForOthers")),
+                seconds=context.time_left(),
             )
     creators = (account.created_by for account in plan.accounts)
     names = await context.names(filter(None, [plan.state.urn, plan.state.changed_by, *creators]))
@@ -176,7 +179,7 @@ async def offboard_actor(_: Any, info: Info, input: Json) -> Json:
     return _offboarding_json(plan, receipt, names) | {
         "policies": [policy_json(policy, shown) for policy in plan.policies],
         "tokens": await context.with_names(plan.tokens.rows),
-        "mintedTokens": await context.with_names(plan.minted.rows),
+        "tokensForOthers": await context.with_names(plan.tokens_for_others.rows),
     }
 
 
@@ -266,7 +269,7 @@ def _offboarding_json(plan: OffboardingPlan, receipt: OffboardingReceipt | None,
         "status": plan.state.status.value,
         "known": plan.holdings.known,
         "tokenCount": plan.tokens.total,
-        "mintedTokenCount": plan.minted.total,
+        "tokensForOthersCount": plan.tokens_for_others.total,
         "sessionCount": plan.holdings.sessions,
         "serviceAccounts": [_account_json(account, names) for account in plan.accounts],
         "groups": list(plan.groups),
@@ -281,7 +284,7 @@ def _suspension_json(state: ActorState, since: SinceSuspension, names: Mapping[s
         "actorUrn": state.changed_by,
         "actorName": names.get(state.changed_by or ""),
         "tokens": _revoked_json(since.tokens),
-        "mintedTokens": _revoked_json(since.minted),
+        "tokensForOthers": _revoked_json(since.tokens_for_others),
     }
 
 
@@ -290,7 +293,7 @@ def _receipt_json(receipt: OffboardingReceipt) -> Json:
         "at": receipt.at,
         "status": ActorStatus.SUSPENDED.value,
         "tokens": _revoked_json(receipt.tokens),
-        "mintedTokens": None if receipt.minted is None else _revoked_json(receipt.minted),
+        "tokensForOthers": None if receipt.tokens_for_others is None else _revoked_json(receipt.tokens_for_others),
         "sessionCount": receipt.sessions,
         "groups": list(receipt.groups),
     }

@@ -99,7 +99,7 @@ async def list_privileges(_: Any, __: Info) -> list[Json]:
     ]
 
 
-async def list_holders(_: Any, info: Info, input: Json) -> Json:
+async def list_privilege_holders(_: Any, info: Info, input: Json) -> Json:
     policies, grant = await info.context.authorize_policies()
     page = page_of(input)
     found, complete = await policies.holders(grant, right_of(input["privilege"], "privilege"))

@@ -113,7 +113,7 @@ class PostgresStore(SqlStore):
                 try:
                     (outcome,) = await self._creates.write(bound, deadline)
                 except Lost as error:
-                    lost = error.why  # sent again with the same id: it is added once
+                    lost = error.cause  # sent again with the same id: it is added once
         except Fault as fault:
             if lost is None:
                 raise
@@ -144,7 +144,7 @@ class PostgresStore(SqlStore):
                 outcome, at = await self._revocations.write(bound, deadline)
                 break
             except Lost as error:
-                lost = error.why  # sent again: a token is revoked once
+                lost = error.cause  # sent again: a token is revoked once
             except Fault as fault:
                 if lost is None:
                     raise

@@ -117,9 +117,9 @@ async def _count(
 
 
 def _counts(found: _Numbers, *, suspended: int, unused: int | None) -> TokenCounts:
-    live, unlimited, _, *expiring = found.simple
+    live, never_expiring, _, *expiring = found.simple
     owners = sorted(found.owners.items(), key=lambda owner: (-owner[1], owner[0]))[:MAX_OWNERS]
-    return TokenCounts(live, unlimited, tuple(expiring), suspended, dict(found.expiries), tuple(owners), unused)
+    return TokenCounts(live, never_expiring, tuple(expiring), suspended, dict(found.expiries), tuple(owners), unused)
 
 
 # A row of the list is a count, 20 characters wide, and the id that it belongs to: one statement for a batch of tokens.

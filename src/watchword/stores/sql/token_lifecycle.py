@@ -309,17 +309,17 @@ class SqlTokens(SqlPart):
         ids = [row[0] for row in await tx.fetch(f"{_LONG_REVOKED} {skip}", before, most)]
         ids += [row[0] for row in await tx.fetch(f"{_LONG_EXPIRED} {skip}", before, most - len(ids))]
         gone = set(ids)
-        # A token that a purged one minted counts as minted with the purged one's minter: a cascade still finds it.
-        # That minter may be purged too, and so on.
+        # A token created with a purged one now counts as created with the creator of that one: a cascade still finds
+        # it. That creator may be purged too, and so on.
         for _ in range(_GENERATIONS):
-            minted = await tx.fetch(f"SELECT id FROM tokens WHERE minted_with {any_of}", ids)
-            orphans = [row[0] for row in minted if row[0] not in gone]
+            created = await tx.fetch(f"SELECT id FROM tokens WHERE minted_with {any_of}", ids)
+            orphans = [row[0] for row in created if row[0] not in gone]
             if not orphans:
                 break
             await tx.lock_tokens(orphans)
             await tx.execute(
                 f"""UPDATE tokens SET minted_with = (
-                    SELECT minter.minted_with FROM tokens AS minter WHERE minter.id = tokens.minted_with)
+                    SELECT creator.minted_with FROM tokens AS creator WHERE creator.id = tokens.minted_with)
                 WHERE id {any_of}""",
                 orphans,
             )
@@ -457,12 +457,12 @@ async def revoke(
 async def dying_with(
     tx: Transaction, seeds: Iterable[rows.Row], now: int, *, cascade: bool, expired: bool, most: int
 ) -> dict[str, str]:
-    """Which tokens are revoked with these rows of MEMBER, themselves included: id and actor of each, `most` and one at
-    the most.
+    """Which tokens are revoked with these rows of MEMBER, themselves included: id and actor of each, at most
+    `most` + 1.
 
     These are the live ones derived from them and the other token of a rotation while both are live; with `cascade` also
-    the ones minted with them. With `expired` the seeds are revoked although they are expired. In a cascade a dead token
-    leads on to what it minted and to its successor, so that revoking one token does not hide the others.
+    the ones created with them. With `expired` the seeds are revoked although they are expired. A cascade also follows
+    dead tokens to the ones created with them and to their successors, so that revoking one does not hide the others.
     """
     known: set[str] = set()
     dying: dict[str, str] = {}
@@ -490,14 +490,14 @@ async def dying_with(
 
 
 async def _relatives(tx: Transaction, ids: Sequence[str], now: int, *, cascade: bool) -> list[rows.Row]:
-    """The live tokens derived from these; with `cascade` also those minted with them."""
+    """The live tokens derived from these; with `cascade` also those created with them."""
     live = "revoked_at IS NULL AND (expires_at IS NULL OR expires_at > $2)"
     if len(ids) == 1 and not cascade:  # as in most revocations: no list to unpack
         return list(await tx.fetch(f"SELECT {MEMBER} FROM tokens WHERE parent = $1 AND {live}", ids[0], now))
     any_of = tx.dialect.any_of("$1")
     derived = f"SELECT {MEMBER} FROM tokens WHERE parent {any_of} AND parent IS NOT NULL AND {live}"
-    minted = f"SELECT {MEMBER} FROM tokens WHERE minted_with {any_of} AND minted_with IS NOT NULL"
-    return [*await tx.fetch(derived, list(ids), now), *(await tx.fetch(minted, list(ids)) if cascade else ())]
+    created = f"SELECT {MEMBER} FROM tokens WHERE minted_with {any_of} AND minted_with IS NOT NULL"
+    return [*await tx.fetch(derived, list(ids), now), *(await tx.fetch(created, list(ids)) if cascade else ())]
 
 
 async def _members(tx: Transaction, ids: Sequence[str]) -> list[rows.Row]:
