@@ -286,10 +286,12 @@ def open_provider(settings: Settings, clock: Clock) -> IdentityProvider | None:
     if settings.oidc_issuer is None or not settings.console:
         return None
     with without_modules("rich"):  # httpx would load it for a command of its own
-        from watchword.openid import Client, OpenIdProvider
+        from watchword.openid import ClientRegistration, OpenIdProvider
 
     client_id, redirect = settings.oidc_client_id, settings.issuer + "/sign-in/callback"
-    client = Client(settings.oidc_issuer, client_id, settings.oidc_client_secret, settings.oidc_scopes, redirect)
+    client = ClientRegistration(
+        settings.oidc_issuer, client_id, settings.oidc_client_secret, settings.oidc_scopes, redirect
+    )
     return OpenIdProvider(client, clock)
 
 

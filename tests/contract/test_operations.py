@@ -17,11 +17,11 @@ from watchword.domain.operations import (
     EngineTask,
     LeaseLost,
     Operation,
+    OperationProgress,
     Plan,
     PostCheck,
     State,
     Strategy,
-    Work,
 )
 from watchword.domain.ports import Store
 
@@ -40,7 +40,7 @@ def leased(run: Run, store: Store) -> Operation:
 
 def test_new_operation_is_planned_and_stored_unchanged(harness: StoreHarness) -> None:
     added = harness.run(harness.store.add_operation(SYSTEM, plan()))
-    assert (added.state, added.plan, added.work) == (State.PLANNED, plan(), Work())
+    assert (added.state, added.plan, added.work) == (State.PLANNED, plan(), OperationProgress())
     assert harness.run(harness.store.operation(added.number)) == added
     assert harness.run(harness.store.operation(added.number + 1)) is None
 
@@ -205,7 +205,7 @@ _tasks = st.builds(
     EngineTask, st.builds(TaskId, st.just("node"), st.integers(0, 2**63 - 1)), st.just("copy"), _counters, st.booleans()
 )
 _work = st.builds(
-    Work,
+    OperationProgress,
     source=st.none() | st.text(),
     target=st.none() | st.text(),
     copied=st.booleans(),
@@ -220,14 +220,16 @@ _work = st.builds(
 
 
 @given(_work)
-def test_work_survives_packing(work: Work) -> None:
-    assert Work.unpacked(work.packed()) == work
+def test_work_survives_packing(work: OperationProgress) -> None:
+    assert OperationProgress.unpacked(work.packed()) == work
 
 
 def test_work_progress_is_stored(harness: StoreHarness) -> None:
     harness.run(harness.store.add_operation(SYSTEM, plan()))
     task = EngineTask(TaskId("node", 7), "copy", Counters(total=9, created=4, requests_per_second=5.5))
-    work = Work(source="s", target="t", checkpoints=(-1, 3), trash=("a", "b"), tasks=(task,), check=PostCheck(1, 2, 3))
+    work = OperationProgress(
+        source="s", target="t", checkpoints=(-1, 3), trash=("a", "b"), tasks=(task,), check=PostCheck(1, 2, 3)
+    )
     kept = harness.run(harness.store.save_operation(replace(leased(harness.run, harness.store), work=work), LEASE))
     found = harness.run(harness.store.operation(kept.number))
     assert found is not None

@@ -525,10 +525,10 @@ def right_changes(
     others = tuple(policy for policy in policies.policies if policy != before)
     then = PolicySet(policies.version, others if after is None else (*others, after))
     rights = list(_rights(policy for policy in (before, after) if policy is not None))
-    of_all = dict(_moves(policies, then, "", (), rights))
+    of_all = dict(_changed_rights(policies, then, "", (), rights))
     moved: dict[tuple[Right, bool], list[str]] = {}
     for actor, groups in sorted(memberships.items()):
-        for right, gained in _moves(policies, then, actor, groups, rights):
+        for right, gained in _changed_rights(policies, then, actor, groups, rights):
             if right not in of_all:
                 moved.setdefault((right, gained), []).append(actor)
     changes = [RightChange(right, gained, None) for right, gained in of_all.items()]
@@ -536,7 +536,7 @@ def right_changes(
     return tuple(sorted(changes, key=lambda change: (not change.gained, rights.index(change.right))))
 
 
-def _moves(
+def _changed_rights(
     was: PolicySet, then: PolicySet, actor: str, groups: Iterable[str], rights: Iterable[Right]
 ) -> Iterator[tuple[Right, bool]]:
     """The rights that an actor gains (True) or loses."""

@@ -49,8 +49,8 @@ from watchword.domain.retention import (
     RetentionSnapshot,
     RetentionState,
     RunPage,
+    SeriesSize,
     ShownRun,
-    SizeOfDay,
     StoredRule,
 )
 from watchword.domain.secret import Secret
@@ -211,7 +211,7 @@ class IdentityProvider(Protocol):
     async def logout_notice(self, token: str) -> LogoutNotice: ...
 
     async def end_session_url(self, return_to: str) -> str | None:
-        """Where a person can end the session at the provider too. None: the provider offers none, or is away."""
+        """Where a person can end the session at the provider too. None: the provider offers none, or is unavailable."""
 
     async def close(self) -> None: ...
 
@@ -680,10 +680,10 @@ class RetentionRunStore(Protocol):
 
     async def note_clock_jump(self, precondition: WritePrecondition, seconds: int) -> None: ...
 
-    async def add_sizes(self, home: str, sizes: Sequence[SizeOfDay]) -> None:
+    async def add_sizes(self, home: str, sizes: Sequence[SeriesSize]) -> None:
         """The first of a day counts."""
 
-    async def series_sizes(self, home: str, series: str | None, after_day: int) -> tuple[SizeOfDay, ...]:
+    async def series_sizes(self, home: str, series: str | None, after_day: int) -> tuple[SeriesSize, ...]:
         """By series and day."""
 
     async def purge_runs(self, before: int, most: int) -> int:

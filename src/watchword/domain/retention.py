@@ -251,7 +251,7 @@ class Hold:
 
 
 @dataclass(frozen=True, slots=True)
-class SizeOfDay:
+class SeriesSize:
     """How large a series was on a day, counted in days since 1970 in UTC."""
 
     series: str
@@ -355,12 +355,12 @@ def check_hold_reason(value: object, where: str = "reason") -> str:
     return value
 
 
-def check_rules(asked: Sequence[Mapping[str, Any]]) -> tuple[RetentionRule, ...]:
+def check_rules(declared: Sequence[Mapping[str, Any]]) -> tuple[RetentionRule, ...]:
     """The rules that a policy set declares. A fault names the entry of `retention` and the field."""
-    if len(asked) > MAX_RULES:
+    if len(declared) > MAX_RULES:
         raise invalid("retention", f"retention may have at most {MAX_RULES:,} entries.")
     rules: dict[str, RetentionRule] = {}
-    for index, values in enumerate(asked):
+    for index, values in enumerate(declared):
         where = f"retention[{index}]."
         rule = parse_rule(values, where)
         if rule.key in rules:
@@ -369,12 +369,12 @@ def check_rules(asked: Sequence[Mapping[str, Any]]) -> tuple[RetentionRule, ...]
     return tuple(rules.values())
 
 
-def parse_rule(asked: Mapping[str, Any], where: str = "") -> RetentionRule:
+def parse_rule(written: Mapping[str, Any], where: str = "") -> RetentionRule:
     """From plain values under the names in FIELDS. A fault names the field, after the prefix `where`."""
-    for name in asked:
+    for name in written:
         if name not in FIELDS:
             raise invalid(where + name[:80], f"There is no field {name[:80]!r}; there are: {', '.join(FIELDS)}.")
-    given = {name: value for name, value in asked.items() if value is not None}
+    given = {name: value for name, value in written.items() if value is not None}
     for needed in ("series", "keep"):
         if needed not in given:
             raise invalid(where + needed, f"{where}{needed} must be given.")

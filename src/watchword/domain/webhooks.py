@@ -339,7 +339,7 @@ class WebhookPlan:
 
 
 def check_webhooks(given: Sequence[Mapping[str, Any]], set_name: str) -> tuple[Webhook, ...]:
-    """Webhooks that a set declares, without secrets. Their addresses are judged with each attempt."""
+    """Webhooks that a set declares, without secrets. Their addresses are checked with each attempt."""
     made: dict[str, Webhook] = {}
     for index, one in enumerate(given):
         where = f"webhooks[{index}]"
@@ -398,8 +398,8 @@ def plan_webhooks(
     return WebhookPlan((*changes, *(WebhookChange(ChangeKind.DELETE, one.id, one, None) for one in left)))
 
 
-class Target(NamedTuple):
-    """A URL, parsed once: what is judged is what is connected to."""
+class WebhookUrl(NamedTuple):
+    """A URL, parsed once: the address that is checked is the one connected to."""
 
     scheme: str
     host: str
@@ -415,7 +415,7 @@ class Target(NamedTuple):
         return host if self.port == (443 if self.scheme == "https" else 80) else f"{host}:{self.port}"
 
 
-def parse_url(url: str, field: str = "url") -> Target:
+def parse_url(url: str, field: str = "url") -> WebhookUrl:
     """A host that ends in a number must be an IPv4 address of four decimal parts: programs read other forms as
     different addresses.
     """
@@ -440,7 +440,7 @@ def parse_url(url: str, field: str = "url") -> Target:
     if port == 0:
         raise invalid(field, f"{field} must have a port from 1 to 65535, or none.")
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-    return Target(parts.scheme, host, port or (443 if parts.scheme == "https" else 80), path)
+    return WebhookUrl(parts.scheme, host, port or (443 if parts.scheme == "https" else 80), path)
 
 
 def _host(netloc: str, host: str) -> str:

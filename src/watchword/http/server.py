@@ -359,14 +359,14 @@ class ConnectionShares:
         for file in files:
             with suppress(OSError), self._accepted(file) as (connection, peer):
                 held[peer].append((_unsent(connection), file))
-        for peer, theirs in held.items():
-            surplus = sorted(theirs, reverse=True)[: max(0, len(theirs) - int(self._slots * PEER_SHARE))]
+        for peer, connections in held.items():
+            surplus = sorted(connections, reverse=True)[: max(0, len(connections) - int(self._slots * PEER_SHARE))]
             for _, file in surplus:
                 with suppress(OSError), self._accepted(file) as (connection, now):
                     if now == peer:  # the descriptor may have been reused
                         connection.shutdown(socket.SHUT_RDWR)  # granian closes it
             if surplus:
-                self._logger.warning("too many connections", peer=peer, held=len(theirs), closed=len(surplus))
+                self._logger.warning("too many connections", peer=peer, held=len(connections), closed=len(surplus))
 
     @contextmanager
     def _accepted(self, file: int) -> Iterator[tuple[socket.socket, str]]:

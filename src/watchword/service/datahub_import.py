@@ -123,7 +123,7 @@ class DataHubImport:
                 await self._apply_parts(groups)
                 entities = DeclaredEntities(tuple(groups), tuple(accounts))
                 declared = PolicyDeclaration(policies, DATAHUB_SET, entities)
-                self._tell_last(declared, await self._apply(declared, prune=True))
+                self._report_policies(declared, await self._apply(declared, prune=True))
         if report.changes and not self._options.dry_run:
             by, action = self._precondition, Action.DATAHUB_IMPORTED.value
             at = self._store.clock()
@@ -273,7 +273,7 @@ class DataHubImport:
         for change in plan.all_changes:
             self._report.add(_noun(change.urn), _KINDS[change.kind], change.urn)
 
-    def _tell_last(self, declared: PolicyDeclaration, plan: PolicyPlan) -> None:
+    def _report_policies(self, declared: PolicyDeclaration, plan: PolicyPlan) -> None:
         """Policies, and groups and accounts that DataHub no longer has. The others were told before."""
         entities = declared.entities or DeclaredEntities()
         known = {entity.urn for entity in (*entities.groups, *entities.accounts)}

@@ -38,8 +38,8 @@ from watchword.domain.retention import (
     ScheduleTimes,
     SeriesPlan,
     SeriesRuns,
+    SeriesSize,
     ShownRun,
-    SizeOfDay,
     SteadyClock,
     StoredRule,
     outcome,
@@ -440,7 +440,7 @@ class RetentionScheduler:
             await self._store.note_overdue(SCHEDULER, self._planner.home, details)
 
     async def _measure(self, listed: dict[str, tuple[Aspect, IndexSize]], day: int) -> None:
-        sizes = [SizeOfDay(series, day, size.rows, size.size_bytes) for series, (_, size) in listed.items()]
+        sizes = [SeriesSize(series, day, size.rows, size.size_bytes) for series, (_, size) in listed.items()]
         await self._store.add_sizes(self._planner.home, sizes)
         self._measured = day
 
@@ -519,7 +519,7 @@ class RetentionRuns:
         grant.expect(TRUNCATE)
         return await self._store.retention_runs(None if series is None else series_key(series), start, count)
 
-    async def sizes(self, grant: Grant, series: str | None, days: int) -> tuple[SizeOfDay, ...]:
+    async def sizes(self, grant: Grant, series: str | None, days: int) -> tuple[SeriesSize, ...]:
         grant.require_any(SIZES, TRUNCATE)
         after = self._planner.clock() // DAY - days
         return await self._store.series_sizes(self._planner.home, None if series is None else series_key(series), after)

@@ -33,12 +33,12 @@ from watchword.domain.operations import (
     EngineTask,
     LeaseLost,
     Operation,
+    OperationProgress,
     Plan,
     PostCheck,
     State,
     Strategy,
     WindowClosed,
-    Work,
 )
 from watchword.domain.ports import Clock, OperationStore
 from watchword.domain.retention import parse_window
@@ -150,7 +150,7 @@ class TruncationSteps:
         return self.operation.plan
 
     @property
-    def work(self) -> Work:
+    def work(self) -> OperationProgress:
         return self.operation.work
 
     @property
@@ -169,7 +169,7 @@ class TruncationSteps:
     async def unblock_without_store(self) -> None:
         """The store cannot be written: do not leave writes blocked."""
 
-    def progress(self, work: Work, now: Counters) -> dict[str, int]:
+    def progress(self, work: OperationProgress, now: Counters) -> dict[str, int]:
         """By the task that works now."""
         return {"rows_done": now.done, "rows_to_do": max(now.total, now.done)}
 
@@ -295,7 +295,7 @@ class Deletion(TruncationSteps):
     def rows_to_do(self) -> int:
         return self.plan.rows_to_delete
 
-    def progress(self, work: Work, now: Counters) -> dict[str, int]:
+    def progress(self, work: OperationProgress, now: Counters) -> dict[str, int]:
         """With `keep_last` by all tasks so far: there is one for each page."""
         if self.plan.keep_last is None:
             return super().progress(work, now)

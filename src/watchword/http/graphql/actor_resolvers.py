@@ -321,13 +321,13 @@ MAX_ID = 100
 
 
 async def list_sessions(_: Any, info: Info, input: Json | None = None) -> Json:
-    context, sessions, asked = info.context, info.context.services.core.sessions, input or {}
+    context, sessions, arguments = info.context, info.context.services.core.sessions, input or {}
     async with context.searching:
-        actor = None if asked.get("all") else asked.get("actorUrn") or context.caller.actor
+        actor = None if arguments.get("all") else arguments.get("actorUrn") or context.caller.actor
         grant = await sessions.authorize(context.caller, actor)
-        if actor is None and asked.get("actorUrn"):
+        if actor is None and arguments.get("actorUrn"):
             raise invalid("all", "all must not be given together with actorUrn.")
-        page = page_of(asked)
+        page = page_of(arguments)
         found = await sessions.list(grant, actor and check_actor(actor, "actorUrn"), **page)
         context.show(len(found.sessions))
     names = await context.names(session.actor for session in found.sessions)

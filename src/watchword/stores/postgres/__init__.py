@@ -246,8 +246,8 @@ async def _grow(tx: Transaction) -> None:
 
 
 async def open_store(place: PostgresUrl, observe: Observe) -> PostgresStore:
-    """The store in this database, which `migrate` has brought to this version. Opens although the database is away:
-    requests fail until it is back.
+    """The store in this database, which `migrate` has brought to this version. Opens although the database is
+    unavailable: requests fail until it is back.
     """
     backoff = ConnectionBackoff(place)
     clock = DatabaseClock()

@@ -591,8 +591,8 @@ LONGEST_PAUSE = 0.5
 
 
 class ConnectionBackoff:
-    """Opens connections. While the server is away each attempt waits longer than the one before, by a random share, up
-    to half a second. All that want a connection share the wait: a crowd of requests connects no more often than one.
+    """Opens connections. While the server is unavailable each attempt waits longer than the one before, by a random
+    share, up to half a second. All that want a connection share the wait: many requests connect no more often than one.
     """
 
     def __init__(self, place: PostgresUrl) -> None:

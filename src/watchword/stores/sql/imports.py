@@ -12,7 +12,7 @@ from watchword.domain.names import SYSTEM_ACTOR
 from watchword.domain.tokens import TokenRecord, TokenType
 from watchword.stores import rows
 from watchword.stores.sql.policies import end_sessions, put_profile, put_status
-from watchword.stores.sql.token_lifecycle import MEMBER, dying_with, revoke, shorten
+from watchword.stores.sql.token_lifecycle import MEMBER, revoke, revoked_together, shorten
 from watchword.stores.sql.transaction import (
     TOKENS,
     SqlPart,
@@ -94,8 +94,8 @@ class SqlImports(SqlPart):
         now = await check_precondition(tx, precondition, exclusive=[TOKENS])
         imported = f"id {tx.dialect.any_of('$1')} AND id IN (SELECT id FROM imported_tokens)"
         seeds = await tx.fetch(f"SELECT {MEMBER} FROM tokens WHERE {imported} AND revoked_at IS NULL", list(ids))
-        dying = await dying_with(tx, seeds, now, cascade=False, expired=False, most=sys.maxsize)
-        return await revoke(tx, precondition, list(dying), now, lock_rows=False, detail=SOURCE)
+        revoked = await revoked_together(tx, seeds, now, cascade=False, expired=False, most=sys.maxsize)
+        return await revoke(tx, precondition, list(revoked), now, lock_rows=False, detail=SOURCE)
 
 
 async def _people_changes(tx: Transaction, people: Sequence[ImportedPerson]) -> PersonChanges:

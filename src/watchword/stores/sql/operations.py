@@ -15,9 +15,9 @@ from watchword.domain.operations import (
     LeaseLost,
     Operation,
     OperationPage,
+    OperationProgress,
     Plan,
     State,
-    Work,
     event_of,
 )
 from watchword.domain.retention import EVERY_SERIES, Hold, series_key
@@ -190,7 +190,7 @@ async def insert_operation(tx: Transaction, precondition: WritePrecondition, pla
             f"Operation {task} on the same index is still active. Wait for it or cancel it, then retry.",
             operationId=task,
         )
-    packed, begun = rows.json_text(plan.packed()), rows.json_text(Work().packed())
+    packed, begun = rows.json_text(plan.packed()), rows.json_text(OperationProgress().packed())
     values = (plan.home, plan.index, State.PLANNED.value, packed, begun, precondition.actor, now)
     operation = _operation(await tx.fetchrow(_ADD, *values))
     await _write_event(tx, precondition, operation, now)
@@ -220,5 +220,5 @@ async def _locked(tx: Transaction, number: int) -> Operation | None:
 def _operation(row: rows.Row | None) -> Operation:
     assert row is not None
     number, plan, requested_by, requested_at, state, work, *rest = row
-    plan, work = Plan.unpacked(orjson.loads(plan)), Work.unpacked(orjson.loads(work))
+    plan, work = Plan.unpacked(orjson.loads(plan)), OperationProgress.unpacked(orjson.loads(work))
     return Operation(number, plan, requested_by, requested_at, State(state), work, *rest)

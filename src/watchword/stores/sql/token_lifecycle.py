@@ -233,7 +233,7 @@ class SqlTokens(SqlPart):
         if record.revoked_at is not None and not cascade:
             raise rows.already_revoked(record.revoked_at)
         most = MOST if cascade else sys.maxsize if many else LARGE_FAMILY
-        ids = await dying_with(tx, [_member(record)], now, cascade=cascade, expired=True, most=most)
+        ids = await revoked_together(tx, [_member(record)], now, cascade=cascade, expired=True, most=most)
         if not ids:
             raise rows.already_revoked(record.revoked_at or now)
         if cascade:
@@ -266,9 +266,9 @@ class SqlTokens(SqlPart):
                 seeds = await tx.search(matching, *bound)
             else:
                 seeds = [row for row in await _members(tx, found) if selection.cascade or row[4] is None]
-            dying = await dying_with(tx, seeds, now, cascade=selection.cascade, expired=False, most=MOST)
-            await _check_selected(tx, selection, len(dying), now, selection.at_most)
-            ids = sorted(dying)
+            affected = await revoked_together(tx, seeds, now, cascade=selection.cascade, expired=False, most=MOST)
+            await _check_selected(tx, selection, len(affected), now, selection.at_most)
+            ids = sorted(affected)
             made = receipt(ids, now)
             if ids:
                 await revoke(tx, precondition, ids, now, lock_rows=False)
@@ -284,11 +284,11 @@ class SqlTokens(SqlPart):
             began = time.thread_time()
             now = await tx.now()
             seeds = await tx.search(f"SELECT {MEMBER} FROM tokens WHERE {where} LIMIT {MOST + 1:d}", *bound)
-            dying = await dying_with(tx, seeds, now, cascade=selection.cascade, expired=False, most=MOST)
-            await _check_selected(tx, selection, len(dying), now)
-            actors = sorted(Counter(dying.values()).items(), key=lambda share: (-share[1], share[0]))
+            affected = await revoked_together(tx, seeds, now, cascade=selection.cascade, expired=False, most=MOST)
+            await _check_selected(tx, selection, len(affected), now)
+            actors = sorted(Counter(affected.values()).items(), key=lambda share: (-share[1], share[0]))
             shares = tuple(Share(*share) for share in actors[:MOST_ACTORS])
-            return RevocationPreview(len(dying), shares, time.thread_time() - began)
+            return RevocationPreview(len(affected), shares, time.thread_time() - began)
 
         return await self._db.scan(work, seconds)
 
@@ -454,7 +454,7 @@ async def revoke(
     return len(revoked)
 
 
-async def dying_with(
+async def revoked_together(
     tx: Transaction, seeds: Iterable[rows.Row], now: int, *, cascade: bool, expired: bool, most: int
 ) -> dict[str, str]:
     """Which tokens are revoked with these rows of MEMBER, themselves included: id and actor of each, at most
@@ -465,10 +465,10 @@ async def dying_with(
     dead tokens to the ones created with them and to their successors, so that revoking one does not hide the others.
     """
     known: set[str] = set()
-    dying: dict[str, str] = {}
+    affected: dict[str, str] = {}
     frontier = list(seeds)
     are_seeds = True
-    while frontier and len(dying) <= most:
+    while frontier and len(affected) <= most:
         parents, partners = [], set()
         for token_id, actor, replaces, replaced_by, revoked_at, expires_at in frontier:
             if token_id in known:
@@ -476,7 +476,7 @@ async def dying_with(
             known.add(token_id)
             live = revoked_at is None and (expires_at is None or expires_at > now)
             if live or (are_seeds and expired and revoked_at is None):
-                dying[token_id] = actor
+                affected[token_id] = actor
             parents.append(token_id)
             if replaced_by is not None and (live or cascade):
                 partners.add(replaced_by)
@@ -486,7 +486,7 @@ async def dying_with(
         if unknown := sorted(partners - known):
             frontier += await _members(tx, unknown)
         are_seeds = False
-    return dict(list(dying.items())[: most + 1]) if len(dying) > most else dying
+    return dict(list(affected.items())[: most + 1]) if len(affected) > most else affected
 
 
 async def _relatives(tx: Transaction, ids: Sequence[str], now: int, *, cascade: bool) -> list[rows.Row]:

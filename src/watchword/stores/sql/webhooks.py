@@ -87,7 +87,7 @@ _DUE = f"""
 {_SELECT} WHERE state = 'ENABLED' AND due_at <= (SELECT now_ms()) AND EXISTS (
     SELECT 1 FROM webhook_deliveries AS d WHERE d.webhook = webhooks.id AND d.state = 'WAITING')
 ORDER BY due_at, id"""
-_HOLDS = f"SELECT 1 FROM event_cursors WHERE name = '{CURSOR}' AND holder = $1 AND held_until > (SELECT now_ms())"
+_HAS_LEASE = f"SELECT 1 FROM event_cursors WHERE name = '{CURSOR}' AND holder = $1 AND held_until > (SELECT now_ms())"
 
 DELIVERY = "number, webhook, message, event_seq, type, payload, state, made_at, delivered_at, attempts"
 _QUEUE = """
@@ -304,7 +304,7 @@ class SqlWebhooks(SqlPart):
     async def record_attempt(
         self, tx: Transaction, holder: str, delivery: Delivery, attempt: Attempt, jitter: float
     ) -> Webhook | None:
-        if await tx.fetchval(_HOLDS, holder) is None:
+        if await tx.fetchval(_HAS_LEASE, holder) is None:
             raise CursorLost
         row = await tx.fetchrow(f"{_GET} {tx.dialect.for_update}", delivery.webhook)
         if row is None:
