@@ -127,8 +127,8 @@ async def _mysql(url: DataHubDatabase) -> AsyncIterator[DataHubSource]:
         finally:
             connection._force_close()  # noqa: SLF001 - a normal close would read the remaining rows first
     except (pymysql.MySQLError, OSError) as error:
-        said = error.args[-1] if error.args else type(error).__name__
-        raise _unreadable(url, said) from None
+        text = error.args[-1] if error.args else type(error).__name__
+        raise _unreadable(url, text) from None
 
 
 class _MysqlSource:

@@ -31,7 +31,7 @@ MAX_KEYS = 100
 MAX_AT_ONCE = 16
 KEPT = 3_600_000  # milliseconds that the discovery document and the keys are kept
 READ_AGAIN = 30_000  # milliseconds between readings for the sake of an unknown key
-RETRY_DELAY = 2_000  # milliseconds in which a provider that did not answer is not asked again, as all would wait for it
+RETRY_DELAY = 2_000  # milliseconds in which a provider that did not answer is not asked again: every sign-in would wait
 SKEW = 60  # seconds that the provider's clock may differ
 MAX_AGE = 600  # seconds since a token was issued
 ALGORITHMS = ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA", "Ed25519"]
@@ -113,8 +113,8 @@ class OpenIdProvider:
             raise _invalid("The answer comes from another identity provider than the one that was asked.")
 
     async def claims(self, code: str, nonce: str, verifier: Secret[str], needed: frozenset[str]) -> dict[str, Any]:
-        """The claims of the person who signed in. What is not in the ID token is asked of userinfo, which may fail if
-        it is only asked for a name or address to show.
+        """Return the claims of the person who signed in. Missing claims are read from userinfo. Errors are ignored if
+        only name or address is missing.
         """
         answer = await self._exchange(code, verifier)
         claims = await self._verified(answer.get("id_token"), require={"sub", "aud", "exp", "iat", "nonce"})

@@ -122,7 +122,7 @@ class WebhookClient:
         return addresses
 
     async def _resolve(self, target: WebhookUrl) -> list[Address]:
-        """In a thread of its own: a slow name server delays nothing else, and no exit of the process."""
+        """Resolve the host in its own thread: a slow name server delays neither other work nor the exit."""
         with suppress(ValueError):
             return [ipaddress.ip_address(target.host)]
         if f".{target.host.rstrip('.').lower()}".endswith(".localhost"):  # RFC 6761

@@ -150,7 +150,7 @@ def link(client: "Client", urn: str, subject: str | None, issuer: str | None, cl
     if clear == (subject is not None):
         raise WrongUse("Give either SUBJECT or --clear.")
     client.link_actor(urn, subject, issuer=issuer)
-    say(f"{urn} is linked to nobody. The next sign-in links it." if clear else f"Linked {urn} to {subject}")
+    say(f"{urn} is not linked. The next sign-in links it." if clear else f"Linked {urn} to {subject}")
 
 
 @actor.command()

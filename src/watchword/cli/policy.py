@@ -332,7 +332,7 @@ def diff(client: "Client", file: Path, prune: bool, as_json: bool) -> None:
 
 
 def read_declaration(file: Path) -> domain.PolicyDeclaration:
-    """Of a policy file; - is standard input."""
+    """Read a policy file; - is standard input."""
     from watchword.policyfile import MAX_BYTES, read_policy_file, read_policy_text
 
     if str(file) == "-":
@@ -367,7 +367,7 @@ def _reader(client: "Client", file: Path) -> "Callable[..., AppliedPolicies]":
 def _declared_entities(
     entities: DeclaredEntities,
 ) -> "tuple[list[client_records.DeclaredGroup], list[client_records.DeclaredAccount]]":
-    """As the client takes them: an account names only groups whose members are not declared."""
+    """Convert them to records of the client: an account names only groups whose members are not declared."""
     from watchword.client import DeclaredAccount, DeclaredGroup
 
     open_groups = [group for group in entities.groups if group.urn in entities.open_groups]
@@ -529,7 +529,7 @@ def _exported_webhook(webhook: "WebhookInfo") -> dict[str, Any]:
 
 
 def declared_fields(rule: "RetentionRuleInfo") -> dict[str, Any]:
-    """As a policy file declares them."""
+    """Return the fields as a policy file declares them."""
     shown = json_value(rule) | {"mode": rule.mode.lower(), "hold": rule.hold_reason}
     return {name: shown[name] for name in RULE_FIELDS if shown[name] is not None}
 

@@ -359,7 +359,7 @@ def can_ask() -> bool:
 
 
 def need_confirmation(*, yes: bool, dry_run: bool = False) -> None:
-    """Fail early where a question is due and nobody can answer it."""
+    """Fail early if confirmation is needed and there is no terminal."""
     if not dry_run and not yes and not can_ask():
         raise WrongUse("Not a terminal. Pass --yes to confirm or --dry-run to preview.")
 

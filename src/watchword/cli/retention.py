@@ -160,7 +160,7 @@ def holds(client: "Client", limit: int, as_json: bool, urns: bool) -> None:
 def hold(client: "Client", series: str, reason: str, no_wait: bool) -> None:
     """Hold a series: nothing of it is removed, by rule or by hand, until it is released.
 
-    Operations on it are asked to cancel, and the command waits until they are over. One that is SWAPPING can no longer
+    Active operations on it are cancelled, and the command waits until they are over. One that is SWAPPING can no longer
     be cancelled.
 
     Example: watchword retention hold dataset.datasetProfile --reason "audit 2026-11"

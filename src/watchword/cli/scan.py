@@ -291,7 +291,7 @@ _DOT = rb"(?:\.|%2[eE])" + _JOINTS_HERE
 
 
 def _rest(signature: int) -> re.Pattern[bytes]:
-    """After the header: the claims, and a signature of so many characters."""
+    """After the header: the claims, and a signature of this many characters."""
     characters = rb"(?:" + _CHARACTER + _JOINTS_HERE + b"){%d}" % (signature - 1) + _CHARACTER
     return re.compile(_run(_CHARACTER, 16_384) + _DOT + characters)
 

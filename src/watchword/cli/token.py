@@ -670,6 +670,6 @@ def overview(client: "Client", everyone: bool, as_json: bool) -> None:
 
 
 def _chart(days: "Sequence[DayCount]", width: int = 1) -> str:
-    """A bar for each so many days, and their sum."""
+    """Show a bar for each group of days, and their sum."""
     counts = [one.count for one in days]
     return f"{sparkline([sum(counts[at : at + width]) for at in range(0, len(counts), width)])} {sum(counts):,}"

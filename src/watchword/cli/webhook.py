@@ -218,7 +218,7 @@ def replay(client: "Client", id_: str, delivery: str | None, since: int | None) 
 
 
 def _given(wanted: dict[str, Any]) -> dict[str, Any]:
-    """As the client takes it. An empty word empties a list."""
+    """Convert flags to arguments of the client. An empty word empties a list."""
     wanted["url"] = wanted.pop("to")
     for name in ("actions", "actors", "groups"):
         if name in wanted:

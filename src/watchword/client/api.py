@@ -133,7 +133,7 @@ def list_by_offset(
 
     Each page starts with the last item of the page before. If it does not, items before the offset were removed, and
     the listing steps back. Items given before are skipped. Every order stays the same meanwhile, except the order by
-    last use. After 100 steps back the listing goes on without this check, so that it ends.
+    last use. After 100 steps back the listing continues without this check, so that it ends.
 
     `fetch` makes the request for (start, count); `key` identifies an item.
     """
@@ -1049,7 +1049,7 @@ class Api:
 
     @_sends
     def approve_retention_run(self, number: int, rows: int) -> ApiRequest[RetentionRunInfo]:
-        """Approve a run that waits and would remove so many rows. Raises `Conflict` if it would remove another number.
+        """Approve a run that waits and would remove this number of rows. Raises `Conflict` if the number differs.
         If there are more when it starts, it waits again. Needs Truncate time series index.
         """
         variables = {"input: ApproveRetentionRunInput!": {"number": number, "rows": rows}}

@@ -64,7 +64,7 @@ MAX_OWNERS = 10
 COUNT_SECONDS = 60.0
 """What counting all tokens may take."""
 FEW_TOKENS = 20_000
-"""Up to so many tokens, all counts are made at once. Of an actor with more, these are counted."""
+"""Up to this many tokens, all counts are made at once. Of an actor with more, these are counted."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -208,7 +208,7 @@ class Engine(Protocol):
         """Includes every write that was acknowledged before. `old` counts the rows that would go."""
 
     async def moment(self, index: str, rows: int, latest: int) -> int | None:
-        """The first millisecond up to which the index has at least so many rows, but at most `latest`. None where no
+        """The first millisecond up to which the index has at least this many rows, but at most `latest`. None where no
         row has a time up to `latest`. `rows` is at least 1.
         """
 

@@ -73,10 +73,10 @@ class Action(DescribedWord):
     TOKEN_IMPORTED = "token.imported", "A token came from DataHub: actor and expiry."
     TOKEN_EXPIRING = (
         "token.expiring",
-        "A token expires in so many days at the most: actor, creator, owner of the service account, days and expiry.",
+        "A token expires within {days} days: actor, creator, owner of the service account, days and expiry.",
     )
     TOKEN_NEW_NETWORK = "token.new_network", "A token was used from a network for the first time: the network."
-    TOKEN_FOUND_BY_SCAN = "token.found_by_scan", "`token scan` found a live token and asked to revoke it."
+    TOKEN_FOUND_BY_SCAN = "token.found_by_scan", "`token scan` found a live token and requested its revocation."
     TOKENS_REVOKED = "tokens.revoked", "Many tokens were revoked in one call: number, digest of ids, selection."
     ACCOUNT_CREATED = "account.created", "A service account was created."
     ACCOUNT_UPDATED = "account.updated", "A policy file changed a service account: its name and set."

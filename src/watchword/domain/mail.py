@@ -26,7 +26,7 @@ RETRY_DAYS = 3
 """How long a mail is tried, and how old an event may be that leads to one."""
 MAIL_DAYS = 30
 MAX_WAITING = 100_000
-"""While so many mails wait, no more events are read."""
+"""While this many mails wait, no more events are read."""
 MAX_ITEMS = 100
 """Tokens that one digest names. It says how many more there are."""
 MAX_CREATED = 5
@@ -251,8 +251,8 @@ def _link(item: Item, url: str) -> str | None:
 
 
 def test_mail(url: str) -> MailText:
-    said = f"Watchword at {url} can send mail."
-    return MailText("Watchword: test mail", said + "\n", f"<p>{html.escape(said)}</p>\n")
+    text = f"Watchword at {url} can send mail."
+    return MailText("Watchword: test mail", text + "\n", f"<p>{html.escape(text)}</p>\n")
 
 
 def _facts(kind: MailKind, item: Item) -> Iterator[tuple[str, str]]:

@@ -64,7 +64,7 @@ class Privilege(Enum):
 
     GENERATE_PERSONAL_ACCESS_TOKENS = (
         "Generate Personal Access Tokens",
-        "Create, list and revoke one's own tokens: the minimum for the token API.",
+        "Create, list and revoke own tokens: the minimum for the token API.",
     )
     MANAGE_ACCESS_TOKENS = (
         "Manage All Access Tokens",
@@ -500,7 +500,7 @@ class RightChange(NamedTuple):
 class PolicyEffect(NamedTuple):
     applies_to: int | None  # as of the function
     changes: tuple[RightChange, ...]
-    complete: bool  # False: it names more than MAX_ACTORS, and only so many were compared
+    complete: bool  # False: it names more than MAX_ACTORS, and only MAX_ACTORS were compared
 
 
 class Holder(NamedTuple):

@@ -601,12 +601,12 @@ class OperationStore(Protocol):
         """Record the request to cancel; a second request changes nothing. OPERATION_NOT_FOUND, TOO_LATE_TO_CANCEL."""
 
     async def lease_operation(self, millis: int, home: str = "") -> Operation | None:
-        """Lease an active operation on this search index that has no lease, for so many milliseconds and with a higher
+        """Lease an active operation on this search index that has no lease, for `millis` milliseconds and with a higher
         fence.
         """
 
     async def save_operation(self, operation: Operation, millis: int, not_before: int = 0) -> Operation:
-        """Save its state and work, and renew its lease for so many milliseconds; 0: end the lease. It is leased again
+        """Save its state and work, and renew its lease for `millis` milliseconds; 0: end the lease. It is leased again
         from `not_before` on, or as soon as someone asks to cancel it. Returns it as it is now.
 
         A change of state has its event. `LeaseLost` if its fence is no longer the current one; `CancelRequested` if it
@@ -656,8 +656,8 @@ class RetentionRunStore(Protocol):
         """
 
     async def approve_run(self, precondition: WritePrecondition, number: int, rows_seen: int) -> ShownRun:
-        """Record the approval of a WAITING run, which would remove so many rows. RUN_NOT_FOUND; RUN_NOT_WAITING also if
-        its rule has changed; RUN_GREW if it would remove another number; SERIES_HELD.
+        """Record the approval of a WAITING run, which would remove `rows_seen` rows. RUN_NOT_FOUND; RUN_NOT_WAITING
+        also if its rule has changed; RUN_GREW if it would remove another number; SERIES_HELD.
         """
 
     async def start_approved(
@@ -695,9 +695,9 @@ class RetentionRunStore(Protocol):
 
 class ExpiryStore(Protocol):
     async def expiring_page(self, after: tuple[int, str] | None, within: int, most: int) -> ExpiringPage:
-        """Live tokens that expire within so many milliseconds, soonest first, of `most` tokens looked at: without those
-        derived, replaced, or awaiting their first use, and those of suspended actors. `after` comes from the page
-        before.
+        """Return live tokens that expire within `within` milliseconds, soonest first, of `most` tokens read: without
+        those derived, replaced, or awaiting their first use, and those of suspended actors. `after` comes from the
+        previous page.
         """
 
     async def note_expiring(self, ids: Sequence[str], thresholds: Sequence[int]) -> int:
@@ -711,7 +711,7 @@ class MailStore(Protocol):
         """
 
     async def claim_mails(self, most: int, millis: int) -> tuple[Mail, ...]:
-        """Mails that are due. They are due again after so many milliseconds, unless they are settled."""
+        """Return mails that are due. They are due again after `millis` milliseconds, unless they are settled."""
 
     async def settle_mail(self, mail: Mail, result: SendResult, words: str, jitter: float) -> MailState:
         """Record the outcome of an attempt, unless there was a later one; `jitter` as in `mail.outcome`."""
@@ -782,7 +782,7 @@ class WebhookStore(EventStore, Protocol):
         filter: EventFilter | None,  # noqa: A002 - the schema's word
         enabled: bool | None,
     ) -> Webhook:
-        """None: as it is. A webhook that was disabled gets events from now on; a stopped one goes on with its queue."""
+        """With None nothing changes. A disabled webhook gets events from now on; a stopped one resumes its queue."""
 
     async def rotate_webhook(
         self, precondition: WritePrecondition, webhook_id: str, sealed: bytes, overlap: int

@@ -163,7 +163,7 @@ class RetentionRule:
         return (moment for moment in found if moment > after)
 
     def written(self) -> dict[str, Any]:
-        """As in a policy file, under the names in FIELDS, without those that are not given. `parse_rule` reads it."""
+        """Return the fields as in a policy file, under the names in FIELDS, without absent ones; see `parse_rule`."""
         ages = {"keep": self.keep, "removeAfter": self.remove_after}
         values: dict[str, Any] = {
             "series": self.series,
@@ -370,7 +370,7 @@ def check_rules(declared: Sequence[Mapping[str, Any]]) -> tuple[RetentionRule, .
 
 
 def parse_rule(written: Mapping[str, Any], where: str = "") -> RetentionRule:
-    """From plain values under the names in FIELDS. A fault names the field, after the prefix `where`."""
+    """Parse plain values under the names in FIELDS. A fault names the field, after the prefix `where`."""
     for name in written:
         if name not in FIELDS:
             raise invalid(where + name[:80], f"There is no field {name[:80]!r}; there are: {', '.join(FIELDS)}.")
@@ -425,7 +425,7 @@ def _size(value: object, where: str) -> int:
 
 
 def _written_size(size: int) -> str:
-    """In the largest unit of which it is a whole number."""
+    """Format a size in the largest unit of which it is a whole number."""
     unit = next(name for name, number in reversed(_UNITS.items()) if size % number == 0)
     return f"{size // _UNITS[unit]}{unit}"
 
@@ -497,7 +497,7 @@ KEEP_DAYS = 400
 MAX_JUMP = 5 * 60_000
 STEADY_MILLIS = HOUR
 PERIODS = 3
-"""A rule that has not succeeded for so many periods is overdue."""
+"""A rule that has not succeeded for this many periods is overdue."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -519,7 +519,7 @@ class PlannedRun:
 
 
 def outcome(rule: RetentionRule, plan: Plan) -> RunState:
-    """What a run comes to, if nothing holds the series and nobody has approved it."""
+    """The state of a new run without hold or approval."""
     if not plan.rows_to_delete:
         return RunState.NOTHING_TO_REMOVE
     if rule.mode is Mode.REPORT:
@@ -583,7 +583,7 @@ class SeriesPlan:
         return None if self.rule is None or self.plan is None else outcome(self.rule.rule, self.plan)
 
     def spans(self) -> list[tuple[int, int, int]]:
-        """Of each span of time: its start, its rows, and how many of them would go; with `keepLast` at most so many."""
+        """Return for each span: start, rows, and how many would be removed; with `keepLast` that is a maximum."""
         found, plan = self.histogram, self.plan
         if found is None or found.spans is None:
             return []
@@ -600,7 +600,7 @@ class SteadyClock:
     """The clock by which runs are planned: the earlier one of two, unless it has jumped ahead.
 
     A clock that is ahead would make rows look old. So the time that passes on it is compared with the time since the
-    machine was started, which nobody sets. After a jump ahead of more than MAX_JUMP nothing is planned until an hour
+    machine was started, which cannot be set. After a jump ahead of more than MAX_JUMP nothing is planned until an hour
     has passed without another one. Plans of runs take the time from `steady`. A restart forgets a jump, and a clock
     that was wrong from the start is not noticed.
     """
@@ -650,7 +650,7 @@ class SteadyClock:
 
 
 class RetentionNumbers(NamedTuple):
-    """For the metrics."""
+    """Numbers for the metrics."""
 
     waiting: int = 0
     overdue: int = 0

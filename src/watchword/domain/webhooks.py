@@ -3,7 +3,7 @@
 Messages have the form of the Standard Webhooks specification. The sender reads the events in commit order and queues a
 delivery for each subscription that matches. A subscription's deliveries are sent in order: the next one waits until the
 one before was accepted. A receiver that fails for three days, or whose queue is full, stops its subscription: nothing
-is sent until somebody replays it. A receiver that answers 410 disables its subscription.
+is sent until a replay. A receiver that answers 410 disables its subscription.
 """
 
 import ipaddress
@@ -364,12 +364,12 @@ def _declared(given: Mapping[str, Any], set_name: str) -> Webhook:
 
 
 def is_wanted(webhook: Webhook) -> bool:
-    """Whether somebody wants it to send; a receiver may have stopped or disabled it."""
+    """Whether it is meant to send; a receiver may have stopped or disabled it."""
     return webhook.state is not WebhookState.DISABLED or webhook.stop_reason is not None
 
 
 def declared_webhook(webhook: Webhook) -> dict[str, Any]:
-    """As a policy file declares it."""
+    """Return the fields as a policy file declares them."""
     lists = {"actions": webhook.filter.actions, "actorUrns": webhook.filter.actors, "groupUrns": webhook.filter.groups}
     written: dict[str, Any] = {"id": webhook.id, "name": webhook.name, "url": webhook.url}
     written |= {name: list(words) for name, words in lists.items() if words}
@@ -406,11 +406,11 @@ class WebhookUrl(NamedTuple):
     """A name, or an address without brackets."""
     port: int
     path: str
-    """With the query."""
+    """Includes the query."""
 
     @property
     def netloc(self) -> str:
-        """For the Host header."""
+        """The value of the Host header."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port == (443 if self.scheme == "https" else 80) else f"{host}:{self.port}"
 

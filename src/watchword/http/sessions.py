@@ -207,7 +207,7 @@ def _clear_cookie(*, secure: bool) -> Header:
 
 
 def cookies_of(request: Request) -> dict[str, str]:
-    """By name; empty for a repeated name, because it is unclear which to use."""
+    """Return the cookies by name; empty for a repeated name, because it is unclear which to use."""
     found: dict[str, str] = {}
     for line in request.headers.get_all("cookie"):
         for part in line.split(";"):
@@ -237,7 +237,7 @@ MAX_NEXT = 1_000
 MAX_PARAMETERS = 20
 MAX_CODE = 8_192
 EXCHANGES, EXCHANGE_INTERVAL = 60, 1_000
-"""Failed sign-ins of an address: so many at once, and one more after so many milliseconds. Each asks the provider."""
+"""Failed sign-ins of an address: a burst, and one more per interval in milliseconds. Each asks the provider."""
 _NEXT = re.compile(r"/(console(/[\w./~%+-]*)?|device)?(\?[\w.~%+=&:-]*)?", re.ASCII)
 _LABEL = "sign-in"
 _ERROR = re.compile(r"[a-z_]{1,40}")

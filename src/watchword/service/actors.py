@@ -116,7 +116,7 @@ class Offboarding:
         self._tokens = tokens
 
     async def authorize(self, caller: Caller) -> Grant:
-        """For status and groups, tokens, and the list of service accounts."""
+        """Require the privileges for status, groups, tokens and the list of service accounts."""
         grant = await self._authority.authorize(caller, Privilege.MANAGE_POLICIES)
         grant.require(Privilege.MANAGE_ACCESS_TOKENS)
         grant.require(Privilege.MANAGE_SERVICE_ACCOUNTS)

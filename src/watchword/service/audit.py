@@ -232,7 +232,7 @@ class EventFeed:
         self._polling: asyncio.Task[None] | None = None
 
     async def wait(self, after: int, seconds: float) -> None:
-        """Until there is an event after this number, or the time is over."""
+        """Wait until there is an event after this number, or the time is over."""
         woken = asyncio.get_running_loop().create_future()
         self._waiting[woken] = after
         if self._polling is None or self._polling.done():
@@ -357,7 +357,7 @@ class AuditLog:
         return await self._store.last_event()
 
     async def wait(self, grant: Grant, seq: int, seconds: float) -> None:
-        """Until there may be an event after this number, or the time is over."""
+        """Wait until there may be an event after this number, or the time is over."""
         grant.expect(Privilege.VIEW_AUDIT_LOG)
         await self._feed.wait(seq, seconds)
 

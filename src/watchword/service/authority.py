@@ -124,7 +124,7 @@ class Authority:
         raise contended()
 
     def _rights_of(self, actor: str, groups: tuple[str, ...], limits: Limits) -> EffectiveRights:
-        """Under the policies in memory."""
+        """Compute the rights by the policies in memory."""
         key = (actor, groups, limits.scopes)
         found = self._rights.get(key)
         if found is None:

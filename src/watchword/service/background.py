@@ -223,7 +223,7 @@ EXPIRY_LEASE_MILLIS = 300_000
 EXPIRY_PAGE = 1_000
 EXPIRY_BATCH = 200
 EXPIRY_RESTS = 30
-"""After each step it rests so many times as long as the step took: verifications must not notice."""
+"""After each step it rests this many times the duration of the step, so that verifications are not delayed."""
 EXPIRY_LONGEST_REST = 2.0
 EXPIRY_FIRST_SECONDS = 3.0
 """So that a start reads little, however many tokens expire soon."""

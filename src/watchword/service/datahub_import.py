@@ -104,7 +104,7 @@ class DataHubImport:
         self._other_groups: set[str] = set()
         """Groups that were created here and have the urn of a group in DataHub."""
         self._seen: set[Noun] = set()
-        """Of what the source has rows."""
+        """The nouns of which the source has rows."""
         self._report = Report()
 
     async def run(self, source_name: str) -> Report:
@@ -201,7 +201,7 @@ class DataHubImport:
                 case PersonChange.NAMED:
                     self._report.add(Noun.PEOPLE, Outcome.CHANGED, person.urn, "name or e-mail address")
                 case PersonChange.STAYS_SUSPENDED:
-                    reason = "active in DataHub, suspended here by somebody: stays suspended"
+                    reason = "active in DataHub, suspended here by a person: stays suspended"
                     self._report.add(Noun.PEOPLE, Outcome.CONFLICT, person.urn, reason)
         self._report.add(Noun.PEOPLE, Outcome.UNCHANGED, count=len(batch) - len({p.urn for p, _ in changes}))
 
@@ -274,7 +274,7 @@ class DataHubImport:
             self._report.add(_noun(change.urn), _KINDS[change.kind], change.urn)
 
     def _report_policies(self, declared: PolicyDeclaration, plan: PolicyPlan) -> None:
-        """Policies, and groups and accounts that DataHub no longer has. The others were told before."""
+        """Report policies, and groups and accounts that DataHub no longer has. The others are already reported."""
         entities = declared.entities or DeclaredEntities()
         known = {entity.urn for entity in (*entities.groups, *entities.accounts)}
         for change in plan.all_changes:

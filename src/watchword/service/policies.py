@@ -65,14 +65,14 @@ class Policies:
         return self._authority.authorize(caller, MANAGE)
 
     async def authorize_for(self, caller: Caller, actor: str) -> Grant:
-        """For questions about an actor: callers may ask about themselves."""
+        """Authorize a question about an actor: callers may ask about themselves."""
         return await self._authority.authorize(caller, *(() if actor == caller.actor else (MANAGE,)))
 
     def authorize_list_actors(self, caller: Caller) -> Awaitable[Grant]:
         return self._authority.authorize(caller, *SEE_ACTORS)
 
     async def authorize_see(self, caller: Caller, actor: str) -> Grant:
-        """For what `listActors` shows of one actor: callers may see themselves."""
+        """Authorize what `listActors` shows of one actor: callers may see themselves."""
         return await self._authority.authorize(caller, *(() if actor == caller.actor else SEE_ACTORS))
 
     async def authorize_group(self, caller: Caller, group: str) -> Grant:
@@ -86,7 +86,7 @@ class Policies:
         return policy.urn
 
     async def update(self, grant: Grant, policy: Policy, *, create: bool = False) -> None:
-        """With `create`, a policy that does not exist is created."""
+        """Update a policy; with `create`, create one that does not exist."""
         grant.expect(MANAGE)
         policy = check_policy(policy)
         if create:
@@ -140,7 +140,7 @@ class Policies:
         return _find(await self._store.policies(), urn)
 
     async def list(self, grant: Grant, query: str | None, only: PolicyFilter) -> tuple[Policy, ...]:
-        """By name; with a query, those whose name or description contains it."""
+        """Return policies by name; with a query, those whose name or description contains it."""
         grant.expect(MANAGE)
         policies = filter(only.matches, (await self._store.policies()).policies)
         wanted = (query or "").strip().lower()
@@ -242,7 +242,7 @@ class Policies:
         return await self._store.get_group(urn)
 
     async def see_group(self, grant: Grant, urn: str) -> Group:
-        """For members too, and of the identity provider too."""
+        """Return a group, also to its members, and also one of the identity provider."""
         if grant.required or urn not in grant.caller.snapshot.groups:
             grant.expect(MANAGE)
         return _visible(grant, await self._store.get_group(urn, external=True))
@@ -284,7 +284,7 @@ class Policies:
         return {urn: shown.name for urn, shown in found.items() if shown.name is not None}
 
     async def shown_actors(self, caller: Caller, actors: Collection[str]) -> dict[str, ShownActor]:
-        """The same with e-mail addresses and status, of the caller itself and for callers who may list actors."""
+        """Return names, and e-mail addresses and status of the caller itself or to callers who may list actors."""
         grant = await self._authority.authorize(caller)
         sees_all = _may_see(grant)
         found = await self._store.shown_actors(actors) if actors else {}

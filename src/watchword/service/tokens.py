@@ -126,7 +126,7 @@ class Tokens:
         return tuple(duration for duration in Duration if duration in self._lifetimes.allowed)
 
     def authorize(self, caller: Caller) -> Awaitable[Grant]:
-        """For everything but `derive` and `introspect`: a caller with neither privilege cannot use the token API."""
+        """Authorize all but `derive` and `introspect`: a caller with neither privilege cannot use the token API."""
         return self._authority.authorize(caller, MINIMUM, ACCOUNTS)
 
     async def authorize_derive(self, caller: Caller) -> Grant:
@@ -149,7 +149,7 @@ class Tokens:
         request: IdempotentRequest | None = None,
         device: str | None = None,
     ) -> CreatedToken:
-        """With `device`, the token of that approved terminal."""
+        """Create a token; with `device`, that of an approved terminal."""
         grant.expect(MINIMUM, ACCOUNTS)
 
         async def write(grant: Grant) -> CreatedToken:
@@ -284,7 +284,7 @@ class Tokens:
             self._counters.revoked(revocation.number)
 
     async def _note_scan(self, bearer: Bearer, peer: str, request_id: str) -> None:
-        """Before the revocation: if that fails, the scan has found the token all the same."""
+        """Write the event before the revocation, so that it is recorded even if that fails."""
         found = await self._store.get_token(bearer.token_id)
         detail = {} if found is None else {"name": found.name, "ownerUrn": found.owner_urn}
         event = KeptEvent(

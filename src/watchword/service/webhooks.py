@@ -85,7 +85,7 @@ class Webhooks:
         return await self._store.last_deliveries(webhook_ids)
 
     async def update(self, grant: Grant, webhook_id: str, asked: Mapping[str, Any]) -> Webhook:
-        """What is absent or null stays as it is."""
+        """Change a webhook. What is absent or null stays as it is."""
         before = await self.get(grant, webhook_id)
         name, url, enabled = (asked.get(word) for word in ("name", "url", "enabled"))
         if name is not None:
@@ -277,7 +277,7 @@ class DeliverySender:
             await asyncio.sleep(pause * (0.75 + random.random() / 2))  # noqa: S311 - no secret
 
     async def keep_counting(self, publish: Callable[[DeliveryCounts], None]) -> None:
-        """For the metrics, until cancelled."""
+        """Update the numbers of the metrics until cancelled."""
         while True:
             try:
                 publish(await self._store.delivery_counts())
@@ -287,7 +287,7 @@ class DeliverySender:
             await asyncio.sleep(COUNT_SECONDS)
 
     async def _work(self) -> None:
-        """Until there is no more to do, or the lease is lost."""
+        """Send until there is no more to do or the lease is lost."""
         seq = await self._renew()
         renewing = asyncio.ensure_future(self._keep_renewing())
         try:

@@ -192,7 +192,7 @@ export async function page(context) {
           ${isRemovable(policy) ? html`<button type="button" id="policy-${policy.urn}" @click=${(/** @type {Event} */ event) => act(event,
             () => takeOut(policy, name))}>Remove ${name}<span class="unseen"> from ${policy.name}</span></button>`
             : html`<span class="quiet small">stays: ${whyKept(policy)}</span>`}</li>`)}</ul>
-        ${plan.policies.every(isRemovable) ? null : html`<p class="quiet">You can go on: the receipt names what stays, and why.</p>`}`
+        ${plan.policies.every(isRemovable) ? null : html`<p class="quiet">You can continue: the receipt names what stays, and why.</p>`}`
         : html`<p>No policy names ${name}.</p>`}`,
 
     receipt: (plan, name, uses) => html`<div class="receipt stack">

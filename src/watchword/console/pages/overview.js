@@ -18,7 +18,7 @@ import { actorPath } from "./actor_names.js";
  *   expiriesByDay: DayCount[], denialsByDay: DayCount[] | null, failedSignInsByDay: DayCount[] | null,
  *   owners: {actorUrn: string, actorName: string | null, count: number}[], people: {urn: string, displayName: string | null}[] | null}} Numbers `people`: who is
  *   suspended, for those who may offboard them
- * @typedef {{text: unknown, action: string, href: string, risky?: boolean}} Need something to mend, and the link to it
+ * @typedef {{text: unknown, action: string, href: string, risky?: boolean}} Need a problem to fix, and the link to it
  */
 
 const OVERVIEW = `query Overview($all: Boolean, $people: Boolean!) { overview(input: {all: $all}) { live expiring7Days unused90Days neverExpiring suspended

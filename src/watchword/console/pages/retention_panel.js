@@ -88,7 +88,7 @@ export async function seriesPanel({ series, at, close, said }) {
         active = (await graphql(HOLD_IT, { input: { series, reason: String(form.get("reason")).trim() } })).holdSeries.activeOperations.length;
       },
     });
-    if (done) await said(html`<strong>${series}</strong> is held.${active ? ` ${counted(active, "operation")} on it asked to cancel.` : ""}`);
+    if (done) await said(html`<strong>${series}</strong> is held.${active ? ` ${counted(active, "operation")} on it being cancelled.` : ""}`);
   }
 
   return panel({

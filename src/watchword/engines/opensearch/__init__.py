@@ -292,7 +292,7 @@ class OpenSearchEngine:
         return RowCount(counted["total"], old, int(size), int(deleted))
 
     async def moment(self, index: str, rows: int, latest: int) -> int | None:
-        """At most ten requests: each round divides the time into MAX_SPANS spans and goes on with one of them."""
+        """At most ten requests: each round divides the time into MAX_SPANS spans and continues with one of them."""
         kind = await self._time_type(index)
         await queries.refresh(self._client, index)
         ends = {"first": {"min": {"field": TIME}}} if kind in queries.NUMBERS | queries.DATES else {}

@@ -326,7 +326,7 @@ def users_of(policies: Iterable[Policy]) -> list[str]:
 
 
 def policy_json(policy: Policy, shown: Mapping[str, Shown]) -> Json:
-    """With what is shown of its users."""
+    """Return a policy with what is shown of its users."""
     unsupported = {"roles": [], "allGroups": False, "resourceOwners": False, "resourceOwnersTypes": []}
     users = sorted(policy.users)
     actors = {"users": users, "groups": sorted(policy.groups), "allUsers": policy.all_users}

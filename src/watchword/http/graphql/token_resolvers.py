@@ -263,5 +263,5 @@ async def import_status(_: Any, info: Info) -> Json:
     grant = await imports.authorize(info.context.caller)
     async with info.context.searching:
         found = await imports.status(grant)
-    told = record_json(found, "tokens live never_expiring last_expires_at last_changed_at")
-    return told | {"usedIn30Days": found.used_lately, "hasSalt": imports.has_salt}
+    status = record_json(found, "tokens live never_expiring last_expires_at last_changed_at")
+    return status | {"usedIn30Days": found.used_lately, "hasSalt": imports.has_salt}

@@ -100,7 +100,7 @@ class SqlTokenCounts(SqlPart):
 async def _count(
     tx: Transaction, now: int, which: str, bound: tuple[str, ...], *, few: bool, owners: int = FEW_TOKENS
 ) -> _Numbers:
-    """Of the tokens with this condition; `few`: of FEW_TOKENS at the most, with the unused ones."""
+    """Count the tokens with this condition; `few`: at most FEW_TOKENS, with the unused ones."""
 
     def source(number: int) -> str:
         limit = f" LIMIT {FEW_TOKENS}" if few else ""

@@ -111,7 +111,7 @@ async def _people_changes(tx: Transaction, people: Sequence[ImportedPerson]) -> 
         if person.suspended and not is_suspended:
             changes.append((person, PersonChange.SUSPENDED))
         elif person.suspended is False and is_suspended:
-            # Only an import suspends in the name of the system. Who was suspended by somebody here stays so.
+            # Only an import suspends in the name of the system. An actor that a person suspended here stays suspended.
             resumes = changed_by == SYSTEM_ACTOR and person.urn not in dead
             changes.append((person, PersonChange.RESUMED if resumes else PersonChange.STAYS_SUSPENDED))
         here = dict(zip(ProfileField, profile, strict=True))
@@ -170,7 +170,7 @@ def _match(record: TokenRecord, here: rows.Row | None, imported: dict[str, int |
 async def _import_tokens(
     tx: Transaction, precondition: WritePrecondition, records: Sequence[TokenRecord], *, whole: bool
 ) -> list[TokenMatch]:
-    """With `whole`, under the lock of all families."""
+    """Import tokens; `whole` locks all families."""
     accounts = {record.actor_urn for record in records if record.type is TokenType.SERVICE_ACCOUNT}
     shared, exclusive = [actor_lock(urn) for urn in accounts], [IMPORTS]
     (exclusive if whole else shared).append(TOKENS)

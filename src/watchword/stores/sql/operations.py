@@ -153,8 +153,8 @@ class SqlOperations(SqlPart):
 async def cancel_active(
     tx: Transaction, precondition: WritePrecondition, series: str, now: int
 ) -> tuple[Operation, ...]:
-    """Ask the active operations on a series, or on all for `*`, to cancel; returns all of them. One that is SWAPPING
-    goes on.
+    """Cancel the active operations on a series, or on all for `*`; return all of them. One that is SWAPPING
+    continues.
     """
     found = map(_operation, await tx.fetch(f"SELECT {_COLUMNS} FROM operations WHERE {_ACTIVE} ORDER BY number"))
     active: list[Operation] = []

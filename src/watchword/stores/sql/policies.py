@@ -485,7 +485,7 @@ async def end_sessions(tx: Transaction, precondition: WritePrecondition, actor: 
 
 
 async def put_profile(tx: Transaction, precondition: WritePrecondition, actor: str, profile: Profile, now: int) -> None:
-    """Under the lock of the actor. The event names the fields that changed, without their text."""
+    """Change the profile under the lock of the actor. The event names the fields that changed, without their text."""
     row = await tx.fetchrow("SELECT display_name, email FROM actors WHERE urn = $1", actor)
     before = dict(zip(ProfileField, row or (None, None), strict=True))
     after = before | dict(profile)

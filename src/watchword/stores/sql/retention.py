@@ -105,7 +105,7 @@ class SqlRetention(SqlPart):
         if found is None:
             await write_events(tx, precondition, [await _put_hold(tx, hold)], now)
         elif (found.set_by, found.reason) != (hold.set_by, hold.reason):
-            # Another's hold must not become one's own, which one may release.
+            # Keep the original setter: only the setter may release without the privilege.
             raise found.refusal("Nothing was changed. It can be set again once it is released.")
         return found or hold, await cancel_active(tx, precondition, hold.series, now)
 

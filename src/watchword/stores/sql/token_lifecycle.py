@@ -221,7 +221,7 @@ class SqlTokens(SqlPart):
         cascade: bool,
         many: bool,
     ) -> Revocation:
-        """With `many`, under the lock of all families; otherwise under that of the token's family."""
+        """Revoke under the lock of the token's family; with `many`, of all families."""
         root = None if many else await tx.root_of(token_id)
         locks = {"exclusive": [TOKENS]} if many else {"shared": [TOKENS], "exclusive": [family_lock(root)]}
         now = await check_precondition(tx, precondition, **locks)
@@ -397,7 +397,7 @@ async def check_issue(tx: Transaction, record: TokenRecord, issue: Issue, now: i
 
 
 async def keep_idempotency(tx: Transaction, issue: Issue) -> None:
-    """After all checks: a rejected request changes nothing."""
+    """Store the key after all checks, so that a rejected request changes nothing."""
     if issue.idempotency is not None:
         await tx.execute(_PUT_IDEMPOTENCY, *astuple(issue.idempotency))
 

@@ -387,7 +387,7 @@ async def remove(tx: Transaction, webhook_id: str) -> None:
 
 
 async def switched(tx: Transaction, webhook: Webhook, *, enabled: bool | None) -> Webhook:
-    """A subscription that was disabled gets events from now on; one that was stopped goes on with its queue."""
+    """A disabled subscription gets events from now on; a stopped one resumes its queue."""
     if enabled is False:
         return replace(webhook, state=WebhookState.DISABLED, stop_reason=None)
     if enabled is None or webhook.state is WebhookState.ENABLED:
@@ -398,13 +398,13 @@ async def switched(tx: Transaction, webhook: Webhook, *, enabled: bool | None) -
 async def _from_now(tx: Transaction, webhook: Webhook) -> Webhook:
     start = await last_settled(tx)
     if not await tx.fetchval(f"SELECT count(*) FROM webhooks WHERE {_QUEUEING} AND id <> $1", webhook.id):
-        # Nothing was queued of late, so the cursor may be far behind.
+        # No event was queued recently; the cursor may lag.
         await tx.execute(_START_CURSOR, start)
     return replace(webhook, after_seq=start)
 
 
 async def _locked(tx: Transaction, webhook_id: str) -> Webhook:
-    """Until the commit, also against the sender."""
+    """Lock until the commit, also against the sender."""
     return _webhook(await tx.fetchrow(f"{_GET} {tx.dialect.for_update}", webhook_id))
 
 

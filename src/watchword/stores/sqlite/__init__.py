@@ -94,7 +94,7 @@ class SqliteStore(SqlStore):
             system = system_precondition("undelivered", precondition.request_id)
             await token_lifecycle.revoke(tx, system, [record.id], self.clock())
 
-        # Nobody has a token that is committed after its request failed. With an idempotency key the request is retried.
+        # No client holds a token committed after its request failed. With an idempotency key the request is retried.
         await self._db.write(work, undo=undo if issue.idempotency is None else None)
 
     async def _revoke_token(
