@@ -35,7 +35,7 @@ def broken(node: Client, breaker: Breaker, run: Run) -> Iterator[ClusterHarness]
     harness = ClusterHarness(run, engine, NodePlace(node, unique_prefix()))
     harness.index("one", old(3) | young(2))
     yield harness
-    breaker.mend()
+    breaker.repair()
     node.drop(harness.place.name(""))
     run(engine.close())
 
