@@ -296,15 +296,15 @@ class Policies:
             raise Fault(Reason.NOT_EDITABLE, "The root actor cannot be suspended; change WATCHWORD_ROOT_ACTOR instead.")
 
 
-def _find(found: PolicySet, urn: str) -> Policy:
-    for policy in found.policies:
+def _find(policy_set: PolicySet, urn: str) -> Policy:
+    for policy in policy_set.policies:
         if policy.urn == urn:
             return policy
     raise Fault(Reason.POLICY_NOT_FOUND, "There is no policy with this urn.")
 
 
-def _editable(found: PolicySet, urn: str) -> Policy:
-    policy = _find(found, urn)
+def _editable(policy_set: PolicySet, urn: str) -> Policy:
+    policy = _find(policy_set, urn)
     if not policy.editable:
         raise Fault(Reason.NOT_EDITABLE, "The service keeps this policy itself. It cannot be changed or deleted.")
     return policy

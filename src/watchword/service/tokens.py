@@ -583,11 +583,11 @@ def _require_rotate(grant: Grant, old: TokenRecord) -> None:
         raise Fault(Reason.WIDER_THAN_MAKER, message, field="tokenId")
 
 
-def _earlier(one: int | None, other: int | None) -> int | None:
+def _earlier(first: int | None, second: int | None) -> int | None:
     """The earlier of two expiries; None: never."""
-    if one is None or other is None:
-        return other if one is None else one
-    return min(one, other)
+    if first is None or second is None:
+        return second if first is None else first
+    return min(first, second)
 
 
 def _claims(token: bytes) -> dict[str, Any]:

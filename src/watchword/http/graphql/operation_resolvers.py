@@ -110,13 +110,13 @@ def plan_json(plan: Plan) -> Json:
     )
 
 
-def _histogram_json(index: str, found: Histogram) -> Json:
-    axis = found.spans
-    spans = [] if axis is None else zip(axis.starts(), found.counts, strict=True)
+def _histogram_json(index: str, histogram: Histogram) -> Json:
+    axis = histogram.spans
+    spans = [] if axis is None else zip(axis.starts(), histogram.counts, strict=True)
     return {
         "indexName": index,
-        "rows": found.total,
-        "rowsWithoutTime": found.timeless,
+        "rows": histogram.total,
+        "rowsWithoutTime": histogram.timeless,
         "spanMillis": None if axis is None else axis.step,
         "spans": [{"startMillis": start, "rows": rows} for start, rows in spans],
     }

@@ -77,8 +77,8 @@ async def _authorized(info: Info) -> tuple[Retention, Grant]:
     return retention, await retention.authorize(info.context.caller)
 
 
-async def _rules_json(info: Info, found: Iterable[tuple[StoredRule, Hold | None]]) -> list[Json]:
-    shown = list(found)
+async def _rules_json(info: Info, rules: Iterable[tuple[StoredRule, Hold | None]]) -> list[Json]:
+    shown = list(rules)
     urns = [stored.changed_by for stored, _ in shown] + [hold.set_by for _, hold in shown if hold is not None]
     names = await info.context.names(urns)
     return [rule_json(stored, hold, names) for stored, hold in shown]

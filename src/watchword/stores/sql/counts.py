@@ -116,10 +116,10 @@ async def _count(
     return _Numbers(tuple(row), Counter({row[0]: row[1] for row in days}), Counter({row[0]: row[1] for row in most}))
 
 
-def _counts(found: _Numbers, *, suspended: int, unused: int | None) -> TokenCounts:
-    live, never_expiring, _, *expiring = found.simple
-    owners = sorted(found.owners.items(), key=lambda owner: (-owner[1], owner[0]))[:MAX_OWNERS]
-    return TokenCounts(live, never_expiring, tuple(expiring), suspended, dict(found.expiries), tuple(owners), unused)
+def _counts(numbers: _Numbers, *, suspended: int, unused: int | None) -> TokenCounts:
+    live, never_expiring, _, *expiring = numbers.simple
+    owners = sorted(numbers.owners.items(), key=lambda owner: (-owner[1], owner[0]))[:MAX_OWNERS]
+    return TokenCounts(live, never_expiring, tuple(expiring), suspended, dict(numbers.expiries), tuple(owners), unused)
 
 
 # A row of the list is a count, 20 characters wide, and the id that it belongs to: one statement for a batch of tokens.
