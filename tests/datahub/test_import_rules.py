@@ -1,4 +1,4 @@
-"""`watchword import datahub` from an export file: what comes, what does not, and how later runs follow DataHub."""
+"""`watchword import datahub` from an export file: what is imported and skipped, and how later runs follow DataHub."""
 
 import json
 import os

@@ -45,7 +45,7 @@ def import_() -> None:
     help="DataHub's database (mysql://… or postgresql://…, without a password), its export file, or - for standard "
     "input. [default: WATCHWORD_DATAHUB_URL, or the file that WATCHWORD_DATAHUB_URL_FILE names]",
 )
-@click.option("--dry-run", is_flag=True, help="Only show what would come, what would not, and why.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be imported, what would be skipped, and why.")
 @click.option("--allow-no-expiry", is_flag=True, help="Import tokens that never expire too.")
 @click.option("--allow-root", is_flag=True, help="Import tokens of the root actor too, who may do everything here.")
 @click.option("--tokens-only", is_flag=True, help="Leave groups and policies as they are here.")

@@ -124,7 +124,7 @@ def show(client: "Client", id_: str, as_json: bool) -> None:
 def update(client: "Client", id_: str, **wanted: Any) -> None:
     """Change a webhook: given flags replace its values, the rest stays. --action '' removes the filter by action.
 
-    Enabling a stopped webhook sends what waits. One that was disabled gets events from now on.
+    Enabling a stopped webhook sends the waiting deliveries. A disabled one gets events from now on.
 
     Example: watchword webhook update chat --action token.created --action token.revoked
     Example: watchword webhook update chat --disable
@@ -203,7 +203,7 @@ def deliveries(client: "Client", id_: str, waiting: bool, limit: int, as_json: b
 @click.option("--since", type=Moment(ago=True), help="Send all events since a date, time, or span back such as 1d.")
 @with_client
 def replay(client: "Client", id_: str, delivery: str | None, since: int | None) -> None:
-    """Send deliveries again: one, all events since a time, or without a flag what waits. A stopped webhook sends again.
+    """Send deliveries again: one, all events since a time, or without a flag the waiting ones. A stopped one resumes.
 
     Example: watchword webhook replay chat --since 2d
     Example: watchword webhook replay chat --delivery 1042

@@ -855,7 +855,7 @@ class Api:
         groups: Iterable[str] | None = None,
         enabled: bool | None = None,
     ) -> ApiRequest[WebhookInfo]:
-        """Change a webhook; None stays as it is. Enabling a stopped one sends what waits."""
+        """Change a webhook; None stays as it is. Enabling a stopped one sends the waiting deliveries."""
         wanted = {"name": name, "url": url, "enabled": enabled, **_event_filter(actions, actors, groups)}
         variables = {"id: String!": id, "input: UpdateWebhookInput!": wanted}
         return ask("updateWebhook", WebhookInfo, variables, mutation=True)
@@ -902,7 +902,7 @@ class Api:
         delivery: str | None = None,
         since: datetime | None = None,
     ) -> ApiRequest[WebhookReplay]:
-        """Send a delivery again, or all events since a time, or with neither what waits."""
+        """Send a delivery again, or all events since a time, or with neither the waiting ones."""
         when = None if since is None else to_millis("since", since)
         variables = {"input: ReplayWebhookInput!": {"id": id, "deliveryId": delivery, "since": when}}
         return ask("replayWebhook", WebhookReplay, variables, mutation=True)

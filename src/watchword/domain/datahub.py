@@ -1,7 +1,7 @@
 """Import from DataHub: what the rows of its table `metadata_aspect_v2` become here, and why some do not come.
 
 DataHub never validated names, descriptions and urns. A name that breaks our rules is cleaned, so that no token is lost
-for its name. What has no meaning here is left out and reported, never guessed.
+for its name. What has no meaning here is skipped and reported, never guessed.
 """
 
 import json

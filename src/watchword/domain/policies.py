@@ -426,7 +426,7 @@ def check_declared(policies: Sequence[Policy], set_name: str = DEFAULT_SET) -> P
     """Validate the policies of a set; the fault names the policy and the field."""
     check_short_id(set_name, "set")
     if set_name == DATAHUB_SET:
-        raise invalid("set", f"set must not be {DATAHUB_SET}: that is the set of what comes from DataHub.")
+        raise invalid("set", f"set must not be {DATAHUB_SET}: that set holds imports from DataHub.")
     if len(policies) > MAX_DECLARED:
         raise invalid("policies", f"policies may have at most {MAX_DECLARED:,} entries.")
     seen: set[str] = set()

@@ -797,14 +797,14 @@ class WebhookStore(EventStore, Protocol):
         """Newest first, with numbers below `before`."""
 
     async def replay_delivery(self, precondition: WritePrecondition, webhook_id: str, number: int | None) -> int:
-        """Send this delivery again, or None: what waits; returns how many wait now. WEBHOOK_DISABLED,
+        """Send this delivery again, or with None the waiting ones; return how many wait now. WEBHOOK_DISABLED,
         DELIVERY_NOT_FOUND, QUEUE_FULL.
         """
 
     async def replay_events(
         self, precondition: WritePrecondition, webhook_id: str, since: int, after: Cursor, most: int
     ) -> tuple[int, Cursor | None]:
-        """Queue again what matches of the next `most` events by time, except what waits already. The first call has
+        """Queue again matches among the next `most` events by time, except those already waiting. The first call has
         `Cursor(since, -1)`. Returns how many were queued and where to go on: where it was if there is no room; None at
         the end. WEBHOOK_DISABLED.
         """

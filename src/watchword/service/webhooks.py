@@ -140,7 +140,7 @@ class Webhooks:
     async def replay(
         self, grant: Grant, webhook_id: str, delivery: str | None, since: int | None, seconds: float
     ) -> Replayed:
-        """Send one delivery again, or all events since a time, or else what waits. A stopped webhook sends again."""
+        """Send one delivery again, or all events since a time, or else the waiting ones. A stopped webhook resumes."""
         _checked(grant)
         check_webhook_id(webhook_id)
         if delivery is not None and since is not None:
