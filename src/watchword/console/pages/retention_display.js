@@ -61,7 +61,7 @@ export function inWords(iso) {
   return parts.map(([, count, unit]) => `${count} ${UNITS[unit]}${count === "1" ? "" : "s"}`).join(" ");
 }
 
-/** "30 days", "30d" → P30D. Everything else stays as it is, for the server to judge. @param {string} text */
+/** "30 days", "30d" → P30D. Everything else stays as it is, for the server to validate. @param {string} text */
 export function toIso(text) {
   const parts = [...text.trim().matchAll(/(\d+)\s*(w|d|h|m|s)[a-z]*\s*/gi)];
   if (!parts.length || parts.map(([all]) => all).join("") !== text.trim() || /^P/i.test(text.trim())) return text.trim();

@@ -136,7 +136,7 @@ class PostgresDatabase:
         `doubt(row)`, an earlier statement may have caused the row: it is returned after the standby has confirmed it.
         """
         if self._confirms_reads:
-            # Do nothing if no standby would confirm it. Other lists are judged afterwards.
+            # Do nothing if no standby would confirm it. Other lists are checked afterwards.
             statement = f"{statement} WHERE {STANDBYS} NOT IN ('', '*')"
 
         async def work(connection: Connection) -> Any:
