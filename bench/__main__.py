@@ -41,7 +41,7 @@ BENCHES = {
     "uses": Bench("what recording uses takes from verification", 2, flags=("--rounds", "40")),
     "peers": Bench("other services that issue and check tokens", 8),
     "console": Bench("weight, reload time and Tab stops of the console's pages", 2, usual=False),
-    "endings": Bench("a hundred thousand tokens ended by one call", 2, usual=False),
+    "bulk_revocation": Bench("a hundred thousand tokens ended by one call", 2, usual=False),
     "index": Bench("verification beside a truncation of the embedded index", 60, usual=False),
     "expiry": Bench("verification beside the notices of 100,000 tokens that expire soon", 6, usual=False),
     "shapes": Bench("requests that are built to be expensive", 5, usual=False),
@@ -84,7 +84,7 @@ def main() -> None:
 
 def _asked(words: list[str]) -> tuple[list[str], list[str]]:
     """Names of benches, then flags that all of them get."""
-    lines = [f"  {name:<10}{bench.what} ({bench.minutes} min{'' if bench.usual else ', by name only'})"
+    lines = [f"  {name:<17}{bench.what} ({bench.minutes} min{'' if bench.usual else ', by name only'})"
              for name, bench in BENCHES.items()]  # fmt: skip
     parser = argparse.ArgumentParser(
         prog="python -m bench",

@@ -98,7 +98,7 @@ class Bench:
             began, task = time.monotonic(), self._begin(server)
             _wait(lambda: file.rows_done() > 0, "the truncation begins")
             result.rows_alone = self._alone(file)
-            self._take_turns(server, engine, file, result.turns, file.is_at_work)
+            self._take_turns(server, engine, file, result.turns, file.has_tasks)
             if whole:
                 if not result.turns.verify[HELD]:
                     raise SystemExit("The truncation was over before a round was: more --documents, or a lower --rate.")
@@ -122,8 +122,8 @@ class Bench:
         if operation["state"] != "DONE" or not operation["postCheck"]["passed"] or rows != stays:
             raise SystemExit(f"The truncation did not end well, with {rows:,} of {stays:,} rows: {operation}")
         ended = time.monotonic()
-        self._take_turns(server, engine, file, result.tidying, lambda: not file.is_tidy())
-        _wait(file.is_tidy, "the space is given back", pause=0.5)
+        self._take_turns(server, engine, file, result.tidying, lambda: not file.is_compacted())
+        _wait(file.is_compacted, "the space is given back", pause=0.5)
         result.tidy_seconds = time.monotonic() - ended
         result.mib_after = file.size() / MIB
 

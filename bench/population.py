@@ -45,7 +45,7 @@ class Population:
     """Ids, the next first. What a run creates comes at the end, so that the store stays of its size."""
 
 
-def nobody() -> Population:
+def empty() -> Population:
     """For a bare contender: requests as long as others get."""
     return Population(0, [Holder(filled_actor(0, 1), text_of(0))], deque([filled_id(0)]))
 

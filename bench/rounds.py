@@ -10,7 +10,7 @@ from pathlib import Path
 from bench.cases import CASES, Case
 from bench.contenders import BARE, BARE_RSGI, LOAD_CORE, ROOT, Contender
 from bench.load import Measured, measure, need_disk, need_programs, prove
-from bench.population import nobody
+from bench.population import empty
 from bench.report import Results
 
 WARM_SECONDS = 1
@@ -52,7 +52,7 @@ def bare_ones(folder: Path) -> list[Contender]:
     made = []
     for name in (BARE, BARE_RSGI):
         (folder / name).mkdir()
-        made.append(Contender(name, folder / name, nobody()))
+        made.append(Contender(name, folder / name, empty()))
     return made
 
 

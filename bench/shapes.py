@@ -106,7 +106,7 @@ class Line:
             self._socket = None
 
 
-class Bystander:
+class BackgroundLoad:
     """Another client that verifies a token repeatedly and records the latency."""
 
     def __init__(self, port: int, request: bytes) -> None:
@@ -135,7 +135,7 @@ class Bystander:
                 return
 
 
-class Judge:
+class CostMeter:
     def __init__(self, server: Contender, callers: Callers, seconds: float) -> None:
         self._server, self._callers, self._seconds = server, callers, seconds
         self._probe = normal_requests()["auth"].make(callers)
@@ -147,7 +147,7 @@ class Judge:
         if not shape.never_whole:
             line.ask(shape.make(self._callers))  # what the first one pays for all is not measured
         used, walls, (code, body) = self._alone(line, shape)
-        with Bystander(self._server.port, self._probe) as other:
+        with BackgroundLoad(self._server.port, self._probe) as other:
             end = time.monotonic() + self._seconds
             while time.monotonic() < end:
                 line.ask(shape.make(self._callers))
@@ -193,13 +193,13 @@ def _shown(code: int, body: bytes) -> str:
     return f"{code} {inner}" if inner else str(code)
 
 
-def judged(judge: Judge, wanted: Callable[[str], bool]) -> list[Cost]:
-    normals = {key: judge.cost(shape) for key, shape in normal_requests().items()}
+def measured(meter: CostMeter, wanted: Callable[[str], bool]) -> list[Cost]:
+    normals = {key: meter.cost(shape) for key, shape in normal_requests().items()}
     costs = list(normals.values())
     print(table(costs), flush=True)
     for shape in shapes():
         if wanted(shape.name):
-            cost = judge.cost(shape)
+            cost = meter.cost(shape)
             cost = Cost(**{**asdict(cost), "times": cost.cpu_ms / normals[shape.normal].cpu_ms})
             costs.append(cost)
             print(_line(cost), flush=True)
@@ -245,8 +245,8 @@ def main() -> None:
         population = populate(Path(folder, "data"), asked.tokens)
         with Contender(WATCHWORD, Path(folder), population, population.size, SETTINGS) as server:
             os.sched_setaffinity(0, {int(LOAD_CORE)})
-            judge = Judge(server, Callers(population.callers[0], server.root), asked.seconds)
-            costs = judged(judge, lambda name: asked.only in name)
+            meter = CostMeter(server, Callers(population.callers[0], server.root), asked.seconds)
+            costs = measured(meter, lambda name: asked.only in name)
     dear = [cost for cost in costs if cost.verdict == "DEAR"]
     print(f"\nThe law: refused, cut off at its deadline, or at most {MOST_TIMES:g} times a normal request.")
     print(f"  {'FAILS' if dear else 'holds'}  {len(costs) - len(dear)} of {len(costs)} shapes")

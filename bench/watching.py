@@ -67,11 +67,11 @@ class IndexFile:
     def rows(self, name: str) -> int:
         return int(self._ask("SELECT rows FROM indices WHERE name = :name", {"name": name}))
 
-    def is_at_work(self) -> bool:
+    def has_tasks(self) -> bool:
         """On a task."""
         return bool(self._ask("SELECT count(*) FROM tasks WHERE ended_at IS NULL"))
 
-    def is_tidy(self) -> bool:
+    def is_compacted(self) -> bool:
         """Free pages were given back."""
         return bool(self._ask("PRAGMA freelist_count") <= KEPT_PAGES)
 

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 
 from bench.cases import MAKE, OWN_LIST, VERIFY
 from bench.contenders import BARE, LOAD_CORE, SERVER_CORE, WATCHWORD, Contender
-from bench.population import nobody, populate
+from bench.population import empty, populate
 from bench.report import Report, finish, ratio
 from bench.rounds import arguments, ready, run
 
@@ -27,7 +27,7 @@ def main() -> None:
             bare.mkdir()
             told = {"workers": str(workers)}
             contenders += [
-                Contender(BARE, bare, nobody(), settings=told, cores=CORES, label=_named(BARE, workers)),
+                Contender(BARE, bare, empty(), settings=told, cores=CORES, label=_named(BARE, workers)),
                 Contender(
                     WATCHWORD, own, populate(own / "data", size), size, told, cores=CORES,
                     label=_named(WATCHWORD, workers),

@@ -7,7 +7,7 @@ from bench.expensive.shape import Make, Shape, ask, ask_first, own
 _ROW = "urn id name actorUrn ownerUrn createdAt expiresAt"
 _EVERY_FIELD = (
     "urn type id name description actorUrn ownerUrn owner { urn type username exists } tokenType status createdAt "
-    "expiresAt lastUsedAt useCount lastNetwork revokedAt scopes audience allowedNetworks parentId mintedWith replaces "
+    "expiresAt lastUsedAt useCount lastNetwork revokedAt scopes audience allowedNetworks parentId createdWith replaces "
     "replacedBy replacedAt awaitsFirstUse expiresAtOnceUsed __typename"
 )
 _SCHEMA = "__schema { types { name fields { name args { name type { name } } type { name kind ofType { name } } } } }"

@@ -18,7 +18,7 @@ from pathlib import Path
 from bench.contenders import BARE
 from bench.load import CONNECTIONS, Measured
 from bench.peers import django, keycloak, oidc_provider, pocketbase, watchword
-from bench.peers.processes import NotHere
+from bench.peers.processes import NotInstalled
 from bench.peers.watchword import ON_POSTGRES, ON_SQLITE
 from bench.peers.work import CREATE, LIST, REVOKE, ROWS, TOKENS, VERIFY, Contender, measure, prove
 from bench.postgres import bench_cluster, used_by
@@ -72,7 +72,7 @@ PEERS = (
 
 
 @dataclass(slots=True)
-class Said:
+class RunNotes:
     """What belongs to the numbers of a run."""
 
     versions: dict[str, str] = field(default_factory=dict)
@@ -87,30 +87,30 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=names, default=names, metavar="PEER", help=", ".join(names))
     parser.add_argument("--install", action="store_true", help="only install the peers, into .peers")
     asked = parser.parse_args()
-    said = Said()
+    notes = RunNotes()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("It was ended before it was done."))  # and stops whom it started
-    peers = [peer for peer in PEERS if peer.name in asked.only and _is_had(peer, said)]
+    peers = [peer for peer in PEERS if peer.name in asked.only and _is_installed(peer, notes)]
     if asked.install:
-        print("\n".join(_notes(said)))
+        print("\n".join(_notes(notes)))
         return
     with ready(asked) as folder:
         folder.chmod(0o755)  # the user that runs the database reaches what is below
-        results = run(asked, peers, said, folder)
+        results = run(asked, peers, notes, folder)
     title = f"Other services, {TOKENS:,} valid tokens each"
-    finish(Report("peers", title, laws(results), results, ["", *_notes(said)], asdict(said)), asked)
+    finish(Report("peers", title, laws(results), results, ["", *_notes(notes)], asdict(notes)), asked)
 
 
-def _is_had(peer: Peer, said: Said) -> bool:
+def _is_installed(peer: Peer, notes: RunNotes) -> bool:
     progress(f"{peer.name}: installing, unless it is there")
     try:
-        said.versions[peer.name] = peer.need()
-    except NotHere as why:
-        said.left_out[peer.name] = str(why)
+        notes.versions[peer.name] = peer.need()
+    except NotInstalled as why:
+        notes.left_out[peer.name] = str(why)
         return False
     return True
 
 
-def run(asked: argparse.Namespace, peers: Sequence[Peer], said: Said, folder: Path) -> Results:
+def run(asked: argparse.Namespace, peers: Sequence[Peer], notes: RunNotes, folder: Path) -> Results:
     """Every contender runs for the whole run; each repeat measures each in turn."""
     results = Results()
     with ExitStack() as stack:
@@ -122,8 +122,8 @@ def run(asked: argparse.Namespace, peers: Sequence[Peer], said: Said, folder: Pa
             stack.enter_context(watchword.start(folder / "sqlite", None, _nothing)),
             stack.enter_context(watchword.start(folder / "postgres", cluster, used)),
         ]
-        contenders += _started(stack, [(one, start) for one in peers for start in one.starts], said, folder, cluster)
-        said.differs = {one.name: dict(one.differs) for one in contenders if one.differs}
+        contenders += _started(stack, [(one, start) for one in peers for start in one.starts], notes, folder, cluster)
+        notes.differs = {one.name: dict(one.differs) for one in contenders if one.differs}
         seconds: dict[tuple[str, str], int] = {}
         for repeat in range(asked.repeats):
             for row in asked.rows:
@@ -137,7 +137,7 @@ def run(asked: argparse.Namespace, peers: Sequence[Peer], said: Said, folder: Pa
 
 
 def _started(
-    stack: ExitStack, wanted: Sequence[tuple[Peer, Start]], said: Said, folder: Path, cluster: Cluster
+    stack: ExitStack, wanted: Sequence[tuple[Peer, Start]], notes: RunNotes, folder: Path, cluster: Cluster
 ) -> list[Contender]:
     """All at once, because each waits for others most of the time until it is filled."""
 
@@ -146,8 +146,8 @@ def _started(
         own.mkdir()
         try:
             contender = stack.enter_context(start(own, cluster, partial(used_by, cluster)))
-        except NotHere as why:
-            said.left_out[peer.name] = str(why)
+        except NotInstalled as why:
+            notes.left_out[peer.name] = str(why)
             return None
         progress(f"{contender.name} is there, with {contender.tokens:,} tokens")
         return contender
@@ -171,7 +171,7 @@ def laws(results: Results) -> list[Law]:
     """Compare with the fastest peer in each repeat; for verification that has a target. The other rows have one
     against PocketBase.
     """
-    said = [
+    notes = [
         ratio(results, f"{row}, {ON_SQLITE} ÷ {POCKETBASE}", (row, ON_SQLITE, TOKENS), key, least=least)
         for row, least in LEAST_OF_POCKETBASE.items()
         for key in results.runs
@@ -186,24 +186,24 @@ def laws(results: Results) -> list[Law]:
             ours = results.runs[row, name, TOKENS]
             each = [a.per_second / b.per_second for a, b in zip(ours, fastest, strict=True)]
             cpu = [b.cpu_us / a.cpu_us for a, b in zip(ours, fastest, strict=True) if a.cpu_us and b.cpu_us]
-            said.append(Law(f"{row}, {name} ÷ the fastest peer", each, cpu, least if row == VERIFY else None))
-    return said
+            notes.append(Law(f"{row}, {name} ÷ the fastest peer", each, cpu, least if row == VERIFY else None))
+    return notes
 
 
 def _rate(measured: Measured) -> float:
     return measured.per_second
 
 
-def _notes(said: Said) -> list[str]:
+def _notes(notes: RunNotes) -> list[str]:
     differs = [
         f"  {name}{f', {row}' if row else ''}: {words}"
-        for name, of in said.differs.items()
+        for name, of in notes.differs.items()
         for row, words in of.items()
     ]
     parts = {
         "Where the work differs": differs,
-        "Installed": [f"  {name}: {version}" for name, version in said.versions.items()],
-        "Left out": [f"  {name}: {why}" for name, why in said.left_out.items()],
+        "Installed": [f"  {name}: {version}" for name, version in notes.versions.items()],
+        "Left out": [f"  {name}: {why}" for name, why in notes.left_out.items()],
     }
     return [line for title, lines in parts.items() if lines for line in (f"{title}:", *lines)]
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import httpx
 
-from bench.peers.processes import NotHere, Running, free_port, had, program, run
+from bench.peers.processes import NotInstalled, Running, free_port, had, program, run
 from bench.peers.work import (
     CREATE,
     FILLED,
@@ -70,7 +70,7 @@ def install(database: str) -> Path:
         run([maven, *words], folder, FETCH_SECONDS)
         packed = next(folder.glob("*.zip"))
         if hashlib.sha256(packed.read_bytes()).hexdigest() != SHA256:
-            raise NotHere(f"{packed.name} is not the file whose hash is known.")
+            raise NotInstalled(f"{packed.name} is not the file whose hash is known.")
         with zipfile.ZipFile(packed) as files:
             files.extractall(folder)
         packed.unlink()

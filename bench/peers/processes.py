@@ -21,7 +21,7 @@ MADE = ROOT / ".peers"
 STOP_SECONDS = 20.0
 
 
-class NotHere(Exception):
+class NotInstalled(Exception):
     """A sentence: why this peer cannot be had on this machine."""
 
 
@@ -50,7 +50,7 @@ def program(name: str, package: str) -> str:
                 subprocess.run(asked, env=surroundings, capture_output=True, check=False, timeout=300)
     found = shutil.which(name)
     if found is None:
-        raise NotHere(f"{name} is missing: apt-get install {package}")
+        raise NotInstalled(f"{name} is missing: apt-get install {package}")
     return found
 
 
@@ -69,10 +69,10 @@ def run(command: Sequence[str | Path], folder: Path, seconds: float, **environme
             check=False,
         )
     except subprocess.TimeoutExpired:
-        raise NotHere(f"{name} {command[1]} took longer than {seconds:.0f} seconds.") from None
+        raise NotInstalled(f"{name} {command[1]} took longer than {seconds:.0f} seconds.") from None
     if done.returncode != 0:
         said = done.stdout.strip().splitlines() or [f"exit code {done.returncode}"]
-        raise NotHere(f"{name} {command[1]} failed: {said[-1]}")
+        raise NotInstalled(f"{name} {command[1]} failed: {said[-1]}")
     return done.stdout
 
 
@@ -125,7 +125,7 @@ class Running:
                 if self._process.poll() is not None or time.monotonic() > deadline:
                     self.__exit__()
                     said = self._log.read_text(errors="replace").strip().splitlines() or ["it said nothing"]
-                    raise NotHere(f"It did not start within {self._seconds:.0f} seconds: {said[-1]}") from None
+                    raise NotInstalled(f"It did not start within {self._seconds:.0f} seconds: {said[-1]}") from None
                 time.sleep(0.1)
             else:
                 return self

@@ -10,7 +10,7 @@ from bench.contenders import BARE, ON_DATABASE, WATCHWORD
 from bench.contenders import Contender as Server
 from bench.peers.processes import json_headers
 from bench.peers.work import CREATE, LIST, LISTED, REVOKE, TOKENS, VERIFY, Ask, Contender, Work
-from bench.population import nobody, populate
+from bench.population import empty, populate
 from bench.postgres import settings_of
 from tests.support.postgres import Cluster, Home
 
@@ -68,7 +68,7 @@ def start(folder: Path, cluster: Cluster | None, database_cpu: Callable[[], floa
 @contextmanager
 def start_bare(folder: Path) -> Iterator[Contender]:
     """The response of a server that does nothing else, to show what the machine can do."""
-    with Server(BARE, folder, nobody()) as server:
+    with Server(BARE, folder, empty()) as server:
         contender = Contender(BARE, server.url, {}, server.cpu_seconds)
         contender.tokens = None
         contender.works = {VERIFY: Work(lambda: [Ask("GET", "/0")], 204, look=0)}

@@ -14,7 +14,7 @@ import httpx
 
 from bench.contenders import LOAD_CORE
 from bench.load import CONNECTIONS, Measured, wrk
-from bench.peers.processes import NotHere
+from bench.peers.processes import NotInstalled
 
 VERIFY, LIST, CREATE, REVOKE = ROWS = ("verify", "list of 100", "create", "revoke")
 """In the order in which they are asked: what is created is revoked, so that a store stays of its size."""
@@ -57,7 +57,7 @@ class Work:
     once: bool = False
     """Whether each may be sent only once."""
     over: Callable[[int], None] | None = None
-    """Told how many were sent."""
+    """Gets the number of sent requests."""
 
 
 class Contender:
@@ -134,11 +134,11 @@ def gather(url: str, work: Work, seconds: int, *, least: int = TOKENS) -> list[s
         try:
             counted, more = _load(url, work, asks[sent:], SLICE_SECONDS)
         except SystemExit as wrong:  # which would end the run of all others too
-            raise NotHere(str(wrong)) from None
+            raise NotInstalled(str(wrong)) from None
         sent += counted["sent"]
         kept += more
     if len(kept) < least:
-        raise NotHere(f"It made {len(kept):,} of {TOKENS:,} tokens in {seconds} seconds.")
+        raise NotInstalled(f"It made {len(kept):,} of {TOKENS:,} tokens in {seconds} seconds.")
     return kept[:TOKENS]
 
 

@@ -127,8 +127,8 @@ async def _mysql(url: DataHubDatabase) -> AsyncIterator[DataHubSource]:
         finally:
             connection.close()  # the cursor stays open: to close it would read the remaining rows first
     except (pymysql.MySQLError, OSError) as error:
-        said = error.args[-1] if error.args else type(error).__name__
-        raise _unreadable(url, said) from None
+        text = error.args[-1] if error.args else type(error).__name__
+        raise _unreadable(url, text) from None
 
 
 class _MysqlSource:
@@ -205,5 +205,5 @@ class _PostgresSource:
             yield [AspectRow(*row) for row in batch]
 
 
-def _unreadable(url: DataHubDatabase, why: object) -> OperatorError:
-    return OperatorError(f"DataHub's database {url} cannot be read: {why}. Nothing was revoked. Check the address.")
+def _unreadable(url: DataHubDatabase, cause: object) -> OperatorError:
+    return OperatorError(f"DataHub's database {url} cannot be read: {cause}. Nothing was revoked. Check the address.")

@@ -319,18 +319,18 @@ def _database_clock(ahead_ms: int) -> Diagnostic:
     return warn("clock", what, "Keep both set by NTP.")
 
 
-def _account_managers(found: Sequence[AccountGain]) -> Iterator[Diagnostic]:
+def _account_managers(gains: Sequence[AccountGain]) -> Iterator[Diagnostic]:
     """Managers of service accounts can create tokens for every account, and so use its privileges and scopes."""
     fix = (
         "Grant the manager the same too, or revoke them from the account, or MANAGE_SERVICE_ACCOUNTS from the "
         "manager: watchword policy list"
     )
-    for manager, account, rights in found[:MAX_LISTED]:
+    for manager, account, rights in gains[:MAX_LISTED]:
         yield warn(
             "policies", f"{manager} can use {', '.join(rights)} with tokens of the service account {account}", fix
         )
-    if len(found) > MAX_LISTED:
-        yield warn("policies", f"there are {len(found) - MAX_LISTED:,} more like these", fix)
+    if len(gains) > MAX_LISTED:
+        yield warn("policies", f"there are {len(gains) - MAX_LISTED:,} more like these", fix)
 
 
 @dataclass(frozen=True, slots=True)

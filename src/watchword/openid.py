@@ -31,7 +31,7 @@ MAX_KEYS = 100
 MAX_AT_ONCE = 16
 KEPT = 3_600_000  # milliseconds that the discovery document and the keys are kept
 READ_AGAIN = 30_000  # milliseconds between readings for the sake of an unknown key
-AWAY = 2_000  # milliseconds in which a provider that did not answer is not asked again, as all would wait for it
+RETRY_DELAY = 2_000  # milliseconds in which a provider that did not answer is not asked again: every sign-in would wait
 SKEW = 60  # seconds that the provider's clock may differ
 MAX_AGE = 600  # seconds since a token was issued
 ALGORITHMS = ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA", "Ed25519"]
@@ -41,7 +41,7 @@ LOGOUT_EVENT = "http://schemas.openid.net/event/backchannel-logout"
 
 
 @dataclass(frozen=True, slots=True)
-class Client:
+class ClientRegistration:
     """How the provider knows this service."""
 
     issuer: str
@@ -66,14 +66,14 @@ class _Provider:
 
 
 class OpenIdProvider:
-    def __init__(self, client: Client, clock: Clock) -> None:
+    def __init__(self, client: ClientRegistration, clock: Clock) -> None:
         self._client = client
         self._clock = clock
         self._http = httpx.AsyncClient(timeout=SECONDS, follow_redirects=False, headers={"accept": "application/json"})
         self._at_once = asyncio.Semaphore(MAX_AT_ONCE)
         self._reading = asyncio.Lock()
         self._provider: _Provider | None = None
-        self._read_again_at = self._away_until = 0
+        self._read_again_at = self._retry_at = 0
 
     @property
     def issuer(self) -> str:
@@ -85,7 +85,7 @@ class OpenIdProvider:
     async def authorization_url(self, state: str, nonce: str, verifier: Secret[str]) -> str:
         endpoint = self._required(await self._read(), "authorization_endpoint")
         challenge = urlsafe_b64encode(sha256(verifier.reveal().encode()).digest()).rstrip(b"=").decode()
-        asked = {
+        parameters = {
             "response_type": "code",
             "client_id": self._client.client_id,
             "redirect_uri": self._client.redirect_uri,
@@ -95,16 +95,16 @@ class OpenIdProvider:
             "code_challenge": challenge,
             "code_challenge_method": "S256",
         }
-        return _with_query(endpoint, asked)
+        return _with_query(endpoint, parameters)
 
     async def end_session_url(self, return_to: str) -> str | None:
-        """Where a person can end the session at the provider too. None: the provider offers none, or is away."""
+        """Where a person can end the session at the provider too. None: the provider offers none, or is unavailable."""
         try:
             endpoint = (await self._read()).address("end_session_endpoint")
         except Fault:
             return None
-        asked = {"client_id": self._client.client_id, "post_logout_redirect_uri": return_to}
-        return None if endpoint is None else _with_query(endpoint, asked)
+        parameters = {"client_id": self._client.client_id, "post_logout_redirect_uri": return_to}
+        return None if endpoint is None else _with_query(endpoint, parameters)
 
     async def check_issuer(self, named: str | None) -> None:
         """RFC 9207: an answer names its issuer, so that one provider's answer is not taken for another's."""
@@ -113,8 +113,8 @@ class OpenIdProvider:
             raise _invalid("The answer comes from another identity provider than the one that was asked.")
 
     async def claims(self, code: str, nonce: str, verifier: Secret[str], needed: frozenset[str]) -> dict[str, Any]:
-        """The claims of the person who signed in. What is not in the ID token is asked of userinfo, which may fail if
-        it is only asked for a name or address to show.
+        """Return the claims of the person who signed in. Missing claims are read from userinfo. Errors are ignored if
+        only name or address is missing.
         """
         answer = await self._exchange(code, verifier)
         claims = await self._verified(answer.get("id_token"), require={"sub", "aud", "exp", "iat", "nonce"})
@@ -217,25 +217,25 @@ class OpenIdProvider:
                 self._read_again_at = now + READ_AGAIN
             elif known is not None and now - known.read_at < KEPT:
                 return known
-            elif known is None and now < self._away_until:
-                raise _away("it did not answer a moment ago")
+            elif known is None and now < self._retry_at:
+                raise provider_unavailable("it did not answer a moment ago")
             try:
                 self._provider = await self._discover(now)
             except Fault:
-                self._away_until = self._clock() + AWAY
+                self._retry_at = self._clock() + RETRY_DELAY
                 if known is None or after is not None:
                     raise
-                # The provider is away. What is known is used until it answers.
+                # The provider is unavailable. What is known is used until it answers.
                 self._provider = _Provider(known.metadata, known.keys, now - KEPT + READ_AGAIN)
             return self._provider
 
     async def _discover(self, now: int) -> _Provider:
         metadata = await self._request("GET", f"{self._client.issuer.rstrip('/')}/.well-known/openid-configuration")
         if metadata.get("issuer") != self._client.issuer:
-            raise _away("its discovery document names another issuer than WATCHWORD_OIDC_ISSUER")
+            raise provider_unavailable("its discovery document names another issuer than WATCHWORD_OIDC_ISSUER")
         address = metadata.get("jwks_uri")
         if not isinstance(address, str) or not is_secure(address):
-            raise _away("its discovery document has no jwks_uri with https")
+            raise provider_unavailable("its discovery document has no jwks_uri with https")
         found = (await self._request("GET", address)).get("keys")
         keys = []
         for key in found[:MAX_KEYS] if isinstance(found, list) else ():
@@ -245,13 +245,13 @@ class OpenIdProvider:
                 except (JoseError, ValueError, TypeError, KeyError):
                     continue  # a kind that is not known here
         if not keys:
-            raise _away("it publishes no keys for signatures")
+            raise provider_unavailable("it publishes no keys for signatures")
         return _Provider(metadata, KeySet(keys), now)
 
     def _required(self, provider: _Provider, name: str) -> str:
         address = provider.address(name)
         if address is None:
-            raise _away(f"its discovery document has no {name} with https")
+            raise provider_unavailable(f"its discovery document has no {name} with https")
         return address
 
     async def _request(self, method: str, url: str, *, refusal: str | None = None, **more: Any) -> dict[str, Any]:
@@ -262,19 +262,19 @@ class OpenIdProvider:
                 async for chunk in answer.aiter_bytes():
                     body += chunk
                     if len(body) > MAX_BYTES:
-                        raise _away("its answer is too long")
+                        raise provider_unavailable("its answer is too long")
         except (httpx.HTTPError, httpx.InvalidURL, TimeoutError, OSError) as error:
-            raise _away(f"{urlsplit(url).hostname}: {type(error).__name__}") from None
+            raise provider_unavailable(f"{urlsplit(url).hostname}: {type(error).__name__}") from None
         if refusal is not None and 400 <= answer.status_code < 500:
             raise _invalid(f"{refusal} by the identity provider. Sign in again.", _error_code(body))
         if answer.status_code != 200:
-            raise _away(f"{urlsplit(url).path} answered {answer.status_code}")
+            raise provider_unavailable(f"{urlsplit(url).path} answered {answer.status_code}")
         try:
             content = json.loads(body)
         except (ValueError, RecursionError):
             content = None
         if not isinstance(content, dict):
-            raise _away(f"{urlsplit(url).path} answered no JSON object")
+            raise provider_unavailable(f"{urlsplit(url).path} answered no JSON object")
         return content
 
 
@@ -282,8 +282,8 @@ def _decoded(token: str, keys: KeySet) -> dict[str, Any]:
     return dict(jwt.decode(token, keys, algorithms=ALGORITHMS).claims)
 
 
-def _with_query(url: str, asked: dict[str, str]) -> str:
-    return f"{url}{'&' if '?' in url else '?'}{urlencode(asked)}"
+def _with_query(url: str, parameters: dict[str, str]) -> str:
+    return f"{url}{'&' if '?' in url else '?'}{urlencode(parameters)}"
 
 
 def _error_code(body: bytes) -> str:
@@ -294,10 +294,10 @@ def _error_code(body: bytes) -> str:
         return "no error code"
 
 
-def _invalid(message: str, why: str | None = None) -> Fault:
-    return Fault(Reason.INVALID_SIGN_IN, message, why=why)
+def _invalid(message: str, cause: str | None = None) -> Fault:
+    return Fault(Reason.INVALID_SIGN_IN, message, cause=cause)
 
 
-def _away(why: str) -> Fault:
+def provider_unavailable(cause: str) -> Fault:
     message = "The identity provider does not answer as expected. Try again later; tokens and open sessions work on."
-    return Fault(Reason.PROVIDER_UNAVAILABLE, message, why=f"identity provider: {why}")
+    return Fault(Reason.PROVIDER_UNAVAILABLE, message, cause=f"identity provider: {cause}")

@@ -63,13 +63,13 @@ class SqliteFormat:
         return len(self.migrations)
 
     def fault(self, error: apsw.Error) -> Fault:
-        why = f"{type(error).__name__}: {error}"
+        cause = f"{type(error).__name__}: {error}"
         outage = _OUTAGES.get(type(error))
         if outage is None:
-            return Fault(Reason.INTERNAL, "Internal server error.", why=why)
+            return Fault(Reason.INTERNAL, "Internal server error.", cause=cause)
         repair = self.repair if outage == _DAMAGED else ""
         message = " ".join(filter(None, (f"The {self.name}{outage}.", repair, self.assurance)))
-        return Fault(self.unavailable, message, why=why)
+        return Fault(self.unavailable, message, cause=cause)
 
     def version(self, connection: apsw.Connection) -> int:
         """The schema version; 0 for an empty file. Raises if the file is of another program or a newer Watchword."""

@@ -1,4 +1,4 @@
-"""Sends webhooks: one POST, bounded in time and size, to an address that was judged.
+"""Sends webhooks: one POST, bounded in time and size, to an address that was checked.
 
 A host is resolved once for each attempt. Every address that it resolves to must be allowed, and the connection goes to
 one of these addresses, so a name cannot lead elsewhere between the check and the connection. TLS verifies the name.
@@ -19,7 +19,7 @@ from watchword import __version__
 from watchword.domain.errors import Fault, invalid
 from watchword.domain.networks import Address, Network
 from watchword.domain.ports import Clock
-from watchword.domain.webhooks import MAX_ANSWER, Attempt, Target, is_allowed, is_within, parse_url
+from watchword.domain.webhooks import MAX_ANSWER, Attempt, WebhookUrl, is_allowed, is_within, parse_url
 
 SECONDS = 10.0
 CONNECT_SECONDS = 4.0
@@ -48,12 +48,12 @@ class WebhookClient:
 
     async def check(self, url: str) -> None:
         """Raise the error for the caller unless messages may be sent there. A name that cannot be resolved passes: its
-        addresses are judged with each attempt.
+        addresses are checked with each attempt.
         """
         target = parse_url(url)
         try:
             async with asyncio.timeout(SECONDS):
-                await self._judged(target)
+                await self._allowed_addresses(target)
         except NotAllowed as problem:
             raise invalid("url", f"url is not allowed: {problem}") from None
         except (OSError, TimeoutError):
@@ -77,8 +77,8 @@ class WebhookClient:
         shown = None if error is None else error[:MAX_ERROR]
         return Attempt(at, int((time.monotonic() - began) * 1_000), status, shown, answer)
 
-    async def _post(self, target: Target, headers: dict[str, str], body: bytes) -> tuple[int, str]:
-        addresses = await self._judged(target)
+    async def _post(self, target: WebhookUrl, headers: dict[str, str], body: bytes) -> tuple[int, str]:
+        addresses = await self._allowed_addresses(target)
         for address in addresses:
             try:
                 return await self._post_to(address, target, headers, body)
@@ -87,7 +87,9 @@ class WebhookClient:
                     raise
         raise AssertionError(addresses)
 
-    async def _post_to(self, address: Address, target: Target, headers: dict[str, str], body: bytes) -> tuple[int, str]:
+    async def _post_to(
+        self, address: Address, target: WebhookUrl, headers: dict[str, str], body: bytes
+    ) -> tuple[int, str]:
         host = f"[{address}]" if address.version == 6 else str(address)
         request = httpx.Request(
             "POST",
@@ -105,7 +107,7 @@ class WebhookClient:
             finally:
                 await response.aclose()
 
-    async def _judged(self, target: Target) -> list[Address]:
+    async def _allowed_addresses(self, target: WebhookUrl) -> list[Address]:
         """The addresses of the host, if all of them are allowed."""
         addresses = await self._resolve(target)
         for address in addresses:
@@ -119,8 +121,8 @@ class WebhookClient:
             raise NotAllowed(_NEEDS_HTTPS)
         return addresses
 
-    async def _resolve(self, target: Target) -> list[Address]:
-        """In a thread of its own: a slow name server delays nothing else, and no exit of the process."""
+    async def _resolve(self, target: WebhookUrl) -> list[Address]:
+        """Resolve the host in its own thread: a slow name server delays neither other work nor the exit."""
         with suppress(ValueError):
             return [ipaddress.ip_address(target.host)]
         if f".{target.host.rstrip('.').lower()}".endswith(".localhost"):  # RFC 6761

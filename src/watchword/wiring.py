@@ -45,8 +45,8 @@ from watchword.domain.retention import SteadyClock
 from watchword.domain.secret import Secret
 from watchword.domain.stores import SchemaVersions, SqliteUrl, StoreUrl
 from watchword.domain.tokens import identifier
-from watchword.engines.embedded import EmbeddedEngine
-from watchword.engines.embedded import open_engine as open_embedded
+from watchword.engines.embedded.engine import EmbeddedEngine
+from watchword.engines.embedded.engine import open_engine as open_embedded
 from watchword.engines.embedded.index_file import describe as describe_index
 from watchword.engines.embedded.index_file import prepare as prepare_index
 from watchword.engines.embedded.process import EngineProcess
@@ -286,10 +286,12 @@ def open_provider(settings: Settings, clock: Clock) -> IdentityProvider | None:
     if settings.oidc_issuer is None or not settings.console:
         return None
     with without_httpx_command():
-        from watchword.openid import Client, OpenIdProvider
+        from watchword.openid import ClientRegistration, OpenIdProvider
 
     client_id, redirect = settings.oidc_client_id, settings.issuer + "/sign-in/callback"
-    client = Client(settings.oidc_issuer, client_id, settings.oidc_client_secret, settings.oidc_scopes, redirect)
+    client = ClientRegistration(
+        settings.oidc_issuer, client_id, settings.oidc_client_secret, settings.oidc_scopes, redirect
+    )
     return OpenIdProvider(client, clock)
 
 

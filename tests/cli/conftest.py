@@ -6,7 +6,7 @@ import pytest
 
 from tests.cli.in_process import watchword
 from tests.support.postgres import Address, Home, home
-from tests.support.story import Story
+from tests.support.story import BackupHistory
 
 
 @pytest.fixture(scope="session")
@@ -26,41 +26,41 @@ def with_token(migrated: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
 
 
 @pytest.fixture(scope="session")
-def lived(tmp_path_factory: pytest.TempPathFactory) -> Story:
-    story = Story(tmp_path_factory.mktemp("story") / "s")
-    story.live_through()
+def lived(tmp_path_factory: pytest.TempPathFactory) -> BackupHistory:
+    story = BackupHistory(tmp_path_factory.mktemp("story") / "s")
+    story.create()
     return story
 
 
 @pytest.fixture(scope="session")
-def lived_in_database(postgres: Address, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
+def lived_in_database(postgres: Address, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BackupHistory]:
     folder = tmp_path_factory.mktemp("story")
     with home(postgres, folder) as where:
-        story = Story(folder / "s", where)
-        story.live_through()
+        story = BackupHistory(folder / "s", where)
+        story.create()
         yield story
 
 
 @pytest.fixture
-def story(lived: Story, tmp_path: Path) -> Iterator[Story]:
-    """Told, and stopped: a copy of a test's own."""
+def story(lived: BackupHistory, tmp_path: Path) -> Iterator[BackupHistory]:
+    """A copy for one test; its server is stopped."""
     yield from _used(lived.copied(tmp_path / "s"))
 
 
 @pytest.fixture
-def database_story(lived_in_database: Story, database: Home, tmp_path: Path) -> Iterator[Story]:
+def database_story(lived_in_database: BackupHistory, database: Home, tmp_path: Path) -> Iterator[BackupHistory]:
     """The same, in PostgreSQL."""
     yield from _used(lived_in_database.copied_to(tmp_path / "s", database))
 
 
 @pytest.fixture(params=["story", "database_story"])
-def any_story(request: pytest.FixtureRequest) -> Story:
+def any_story(request: pytest.FixtureRequest) -> BackupHistory:
     """On each store."""
-    told: Story = request.getfixturevalue(request.param)
-    return told
+    history: BackupHistory = request.getfixturevalue(request.param)
+    return history
 
 
-def _used(story: Story) -> Iterator[Story]:
+def _used(story: BackupHistory) -> Iterator[BackupHistory]:
     yield story
     story.server.stop()
     story.server.http.close()

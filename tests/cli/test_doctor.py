@@ -26,7 +26,7 @@ from tests.support.disks import small_disk
 from tests.support.ports import free_port
 from tests.support.server import ADMIN, Server, watchword
 from tests.support.store_file import change_store
-from tests.support.story import Story
+from tests.support.story import BackupHistory
 from tests.support.waiting import until
 
 MakeServer = Callable[..., Server]
@@ -75,7 +75,7 @@ def state(folder: Path) -> dict[str, Any]:
     return seen
 
 
-def test_healthy_installation_that_is_stopped_is_all_ok_and_left_as_it_was(story: Story) -> None:
+def test_healthy_installation_that_is_stopped_is_all_ok_and_left_as_it_was(story: BackupHistory) -> None:
     before = state(story.server.folder)
     code, found = doctor(story.server.data_dir)
     assert (code, troubles(found)) == (0, [])
@@ -83,7 +83,7 @@ def test_healthy_installation_that_is_stopped_is_all_ok_and_left_as_it_was(story
     assert state(story.server.folder) == before
 
 
-def test_healthy_installation_that_runs_is_all_ok_and_left_as_it_was(story: Story) -> None:
+def test_healthy_installation_that_runs_is_all_ok_and_left_as_it_was(story: BackupHistory) -> None:
     server = story.server.start()
     server.create(ADMIN)
     # The process of the index opens its file in its own time, a moment after the server answers: first the log, then
@@ -96,7 +96,7 @@ def test_healthy_installation_that_runs_is_all_ok_and_left_as_it_was(story: Stor
     assert state(server.data_dir) == before
 
 
-def test_doctor_leaves_a_closed_index_unchanged(story: Story) -> None:
+def test_doctor_leaves_a_closed_index_unchanged(story: BackupHistory) -> None:
     """The state after a server was killed before it opened the index, and after a copy."""
     with closing(sqlite3.connect(story.server.data_dir / "index.db")) as index:
         index.execute("SELECT * FROM indices").fetchall()
@@ -108,7 +108,7 @@ def test_doctor_leaves_a_closed_index_unchanged(story: Story) -> None:
     assert state(story.server.data_dir) == before
 
 
-def test_doctor_accepts_the_files_of_a_killed_server(story: Story) -> None:
+def test_doctor_accepts_the_files_of_a_killed_server(story: BackupHistory) -> None:
     story.server.start().create(ADMIN)
     story.server.kill()
     before = state(story.server.data_dir)
@@ -118,7 +118,7 @@ def test_doctor_accepts_the_files_of_a_killed_server(story: Story) -> None:
     assert f"tokens not revoked: {len(story.tokens) - 2 + 1}" in said(found, "store")
 
 
-def test_each_finding_is_one_line_that_begins_with_its_level(story: Story) -> None:
+def test_each_finding_is_one_line_that_begins_with_its_level(story: BackupHistory) -> None:
     (story.server.data_dir / "watchword.db").chmod(0o644)
     done = story.server.command_line("doctor", "--host", "0.0.0.0", "--port", str(free_port()))
     assert done.returncode == 1
@@ -150,7 +150,7 @@ def test_address_that_differs_from_that_of_the_running_service_is_a_warning(serv
     assert f"issuer is {server.url}, and WATCHWORD_PUBLIC_URL is https://x.example" in said(found, "port")
 
 
-def test_bad_and_unknown_settings_are_lines_beside_the_others(story: Story) -> None:
+def test_bad_and_unknown_settings_are_lines_beside_the_others(story: BackupHistory) -> None:
     env = {"WATCHWORD_PORT": "many", "WATCHWORD_PROT": "1", "WATCHWORD_TLS_CERT": "/x", "WATCHWORD_WORKERS": "2"}
     code, found = doctor(story.server.data_dir, env=env)
     assert code == 1
@@ -197,7 +197,7 @@ HARMS: dict[str, tuple[Callable[[Path], object], str, str]] = {
 
 
 @pytest.mark.parametrize("harm", HARMS)
-def test_doctor_finds(story: Story, harm: str) -> None:
+def test_doctor_finds(story: BackupHistory, harm: str) -> None:
     spoil, about, words = HARMS[harm]
     spoil(story.server.data_dir)
     code, found = doctor(story.server.data_dir)
@@ -243,7 +243,7 @@ def test_managers_who_gain_privileges_through_a_service_account_are_a_warning(
     assert plain not in str(warnings())
 
 
-def test_policy_file_that_would_stop_a_start_is_bad(story: Story, tmp_path: Path) -> None:
+def test_policy_file_that_would_stop_a_start_is_bad(story: BackupHistory, tmp_path: Path) -> None:
     file = tmp_path / "policies.yaml"
     file.write_text("policies:\n  - id: x\n    nam: y\n")
     code, found = doctor(story.server.data_dir, "--policy-file", str(file))
@@ -255,7 +255,7 @@ def test_policy_file_that_would_stop_a_start_is_bad(story: Story, tmp_path: Path
     assert "declares 0 policies" in said(found, "policy file")
 
 
-def test_finding_and_fix_are_two_sentences(story: Story, tmp_path: Path) -> None:
+def test_finding_and_fix_are_two_sentences(story: BackupHistory, tmp_path: Path) -> None:
     file = tmp_path / "policies.yaml"
     file.write_text("policies:\n  - id: x\n    nam: y\n")
     flags = ("--data-dir", str(story.server.data_dir), "--port", str(free_port()), "--policy-file", str(file))
@@ -263,14 +263,14 @@ def test_finding_and_fix_are_two_sentences(story: Story, tmp_path: Path) -> None
     assert re.search(r"^BAD  policy file: .*\w\. Fix: Correct the file", done.stdout, re.MULTILINE)
 
 
-def test_store_of_an_entry_from_the_future_shows_a_clock_that_is_behind(story: Story) -> None:
+def test_store_of_an_entry_from_the_future_shows_a_clock_that_is_behind(story: BackupHistory) -> None:
     change_store(story.server, "UPDATE events SET at = at + 3600000")
     code, found = doctor(story.server.data_dir)
     assert (code, troubles(found)) == (1, [("BAD", "clock")])
     assert "newest event" in said(found, "clock")
 
 
-def test_port_used_by_another_program_is_bad(story: Story) -> None:
+def test_port_used_by_another_program_is_bad(story: BackupHistory) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         code, found = doctor(story.server.data_dir, "--port", str(taken.getsockname()[1]))
@@ -278,7 +278,7 @@ def test_port_used_by_another_program_is_bad(story: Story) -> None:
     assert "another program" in said(found, "port")
 
 
-def test_endless_response_does_not_block_doctor(story: Story) -> None:
+def test_endless_response_does_not_block_doctor(story: BackupHistory) -> None:
     with socket.create_server(("127.0.0.1", 0)) as stranger:
         talking = threading.Thread(target=drip, args=(stranger,), daemon=True)
         talking.start()
@@ -295,7 +295,7 @@ def drip(stranger: socket.socket) -> None:
             time.sleep(0.2)
 
 
-def test_port_taken_by_the_watchword_of_another_folder_is_bad(story: Story, server: Server) -> None:
+def test_port_taken_by_the_watchword_of_another_folder_is_bad(story: BackupHistory, server: Server) -> None:
     code, found = doctor(story.server.data_dir, "--port", str(server.port))
     assert (code, troubles(found)) == (1, [("BAD", "port")])
     assert "another data folder" in said(found, "port")
@@ -311,14 +311,14 @@ def test_unix_socket_is_asked_too(make_server: MakeServer, tmp_path: Path) -> No
     assert troubles(doctor(server.data_dir, "--host", host)[1]) == [("BAD", "port")]
 
 
-def test_full_disk_is_bad(story: Story, tmp_path: Path) -> None:
+def test_full_disk_is_bad(story: BackupHistory, tmp_path: Path) -> None:
     with small_disk(tmp_path / "small", megabytes=8) as disk:
         shutil.copytree(story.server.data_dir, disk / "d")
         code, found = doctor(disk / "d")
     assert (code, troubles(found)) == (1, [("BAD", "disk")])
 
 
-def test_few_open_files_are_a_warning(story: Story) -> None:
+def test_few_open_files_are_a_warning(story: BackupHistory) -> None:
     words = ["doctor", "--json", "--port", str(free_port()), "--data-dir", str(story.server.data_dir)]
     done = subprocess.run(
         [sys.executable, "-m", "watchword", *words],
@@ -329,7 +329,7 @@ def test_few_open_files_are_a_warning(story: Story) -> None:
     assert troubles(json.loads(done.stdout)) == [("warn", "open files")]
 
 
-def test_public_address_without_tls_and_wide_trust_are_warnings(story: Story) -> None:
+def test_public_address_without_tls_and_wide_trust_are_warnings(story: BackupHistory) -> None:
     code, found = doctor(story.server.data_dir, "--host", "0.0.0.0", "--trusted-peers", "0.0.0.0/0")
     assert (code, troubles(found)) == (0, [("warn", "exposure"), ("warn", "exposure")])
 
@@ -354,12 +354,12 @@ def certificate(folder: Path, name: str, days: int) -> tuple[str, str, str, str]
 
 
 @pytest.mark.parametrize(("days", "level"), [(300, "ok"), (7, "warn"), (-1, "BAD")])
-def test_certificate_is_judged_by_its_end(story: Story, tmp_path: Path, days: int, level: str) -> None:
+def test_certificate_is_judged_by_its_end(story: BackupHistory, tmp_path: Path, days: int, level: str) -> None:
     _, found = doctor(story.server.data_dir, *certificate(tmp_path, "c", days))
     assert [finding["level"] for finding in found if finding["about"] == "TLS"] == [level]
 
 
-def test_certificate_and_a_key_that_do_not_belong_together_are_bad(story: Story, tmp_path: Path) -> None:
+def test_certificate_and_a_key_that_do_not_belong_together_are_bad(story: BackupHistory, tmp_path: Path) -> None:
     one, other = certificate(tmp_path, "one", 300), certificate(tmp_path, "other", 300)
     code, found = doctor(story.server.data_dir, *one[:2], *other[2:])
     assert (code, troubles(found)) == (1, [("BAD", "TLS")])

@@ -14,13 +14,15 @@ import pytest
 from tests.support.concurrent_load import ConcurrentLoad
 from tests.support.server import ADMIN, Server, watchword
 from tests.support.store_file import CHANGES, assert_sound, change_store, look, stored
-from tests.support.story import ACCEPT, LATER, QUIET, REVOKE_ALL, Story, contents, kept_of
+from tests.support.story import ACCEPT, LATER, QUIET, REVOKE_ALL, BackupHistory, contents, kept_of
 
 MakeServer = Callable[..., Server]
 
 
 @pytest.mark.parametrize("flags", [(), (REVOKE_ALL, ACCEPT)])
-def test_restore_without_a_choice_prints_token_counts_and_changes_nothing(story: Story, flags: tuple[str, ...]) -> None:
+def test_restore_without_a_choice_prints_token_counts_and_changes_nothing(
+    story: BackupHistory, flags: tuple[str, ...]
+) -> None:
     before = contents(story.server.data_dir)
     done = story.restore(*flags)
     assert done.returncode == 2
@@ -31,7 +33,7 @@ def test_restore_without_a_choice_prints_token_counts_and_changes_nothing(story:
     assert contents(story.server.data_dir) == before
 
 
-def test_restore_counts_are_printed_as_json_while_the_service_runs(any_story: Story) -> None:
+def test_restore_counts_are_printed_as_json_while_the_service_runs(any_story: BackupHistory) -> None:
     any_story.server.start()
     done = any_story.restore("--json")
     assert done.returncode == 2
@@ -41,7 +43,7 @@ def test_restore_counts_are_printed_as_json_while_the_service_runs(any_story: St
     assert (told["unknown"], told["unknownLive"]) == (1, 1)
 
 
-def test_revoke_all_revokes_every_token_of_the_backup(any_story: Story) -> None:
+def test_revoke_all_revokes_every_token_of_the_backup(any_story: BackupHistory) -> None:
     done = any_story.restore(REVOKE_ALL)
     assert done.returncode == 0, done.stderr
     assert "Revoked: all 2 tokens not revoked yet (2 live)" in done.stdout
@@ -56,7 +58,7 @@ def test_revoke_all_revokes_every_token_of_the_backup(any_story: Story) -> None:
     assert any_story.server.verify(new["accessToken"]).status_code == 204
 
 
-def test_first_choice_spares_no_token_that_only_this_clock_calls_expired(story: Story) -> None:
+def test_first_choice_spares_no_token_that_only_this_clock_calls_expired(story: BackupHistory) -> None:
     """As seen by a machine whose clock is ahead."""
     for file in (story.file, story.server.data_dir / "watchword.db"):
         with closing(sqlite3.connect(file)) as connection, connection:
@@ -67,7 +69,7 @@ def test_first_choice_spares_no_token_that_only_this_clock_calls_expired(story: 
     assert_sound(story.server)
 
 
-def test_store_behind_a_link_is_restored_where_it_lies(story: Story, tmp_path: Path) -> None:
+def test_store_behind_a_link_is_restored_where_it_lies(story: BackupHistory, tmp_path: Path) -> None:
     data = story.server.data_dir
     (tmp_path / "disk").mkdir(mode=0o700)
     (data / "watchword.db").rename(tmp_path / "disk" / "store.db")
@@ -80,7 +82,7 @@ def test_store_behind_a_link_is_restored_where_it_lies(story: Story, tmp_path: P
     assert kept.is_file()
 
 
-def test_accepted_revived_tokens_work_and_are_listed(any_story: Story) -> None:
+def test_accepted_revived_tokens_work_and_are_listed(any_story: BackupHistory) -> None:
     done = any_story.restore(ACCEPT)
     assert done.returncode == 0, done.stderr
     assert f"valid again: 1.\n  {any_story.ended}\n" in done.stdout
@@ -105,7 +107,7 @@ def test_terminal_is_shown_twenty_revived_tokens_and_json_all_of_them(make_serve
     assert "and 3 more" in told
 
 
-def test_restore_tells_of_suspensions_policies_memberships_and_keys_that_it_undoes(any_story: Story) -> None:
+def test_restore_tells_of_suspensions_policies_memberships_and_keys_that_it_undoes(any_story: BackupHistory) -> None:
     server = any_story.server.start()
     server.set_status(LATER, "SUSPENDED")
     server.grant(LATER)
@@ -119,7 +121,7 @@ def test_restore_tells_of_suspensions_policies_memberships_and_keys_that_it_undo
     assert [told[word] for word in undone] == [1, 1, 1, 1]
 
 
-def test_restored_store_makes_a_next_key_of_its_own(any_story: Story) -> None:
+def test_restored_store_makes_a_next_key_of_its_own(any_story: BackupHistory) -> None:
     """The backup's may have signed since, and lay about with it."""
     ((backed_up,),) = any_story.look("SELECT kid FROM next_key")
     assert any_story.restore(ACCEPT).returncode == 0
@@ -132,7 +134,7 @@ def test_restored_store_makes_a_next_key_of_its_own(any_story: Story) -> None:
 
 @pytest.mark.parametrize(("choice", "revoked", "revived"), [(REVOKE_ALL, 2, 0), (ACCEPT, 0, 1)])
 def test_restore_leaves_its_event_and_one_for_each_revocation(
-    any_story: Story, choice: str, revoked: int, revived: int
+    any_story: BackupHistory, choice: str, revoked: int, revived: int
 ) -> None:
     last = any_story.look("SELECT max(seq) FROM events")[0][0]
     assert any_story.restore(choice).returncode == 0
@@ -144,7 +146,7 @@ def test_restore_leaves_its_event_and_one_for_each_revocation(
     assert (detail["choice"], detail["revoked"], detail["revived"]) == (choice[2:], revoked, revived)
 
 
-def test_after_a_restore_no_version_and_no_event_number_comes_a_second_time(any_story: Story) -> None:
+def test_after_a_restore_no_version_and_no_event_number_comes_a_second_time(any_story: BackupHistory) -> None:
     query = "SELECT policy_version, (SELECT max(seq) FROM events) FROM state"
     any_story.server.start()
     for _ in range(3):
@@ -157,7 +159,7 @@ def test_after_a_restore_no_version_and_no_event_number_comes_a_second_time(any_
     assert last_after > last
 
 
-def test_after_a_restore_no_mail_delivery_or_run_has_a_number_that_was_used(story: Story) -> None:
+def test_after_a_restore_no_mail_delivery_or_run_has_a_number_that_was_used(story: BackupHistory) -> None:
     tables = ("mails", "operations", "retention_runs", "webhook_deliveries")
     for number, table in enumerate(tables, 100):
         change_store(story.server, f"DELETE FROM sqlite_sequence WHERE name = '{table}'")
@@ -167,7 +169,7 @@ def test_after_a_restore_no_mail_delivery_or_run_has_a_number_that_was_used(stor
     assert look(story.server, last) == list(zip(tables, range(100, 104), strict=True))
 
 
-def test_store_that_was_there_is_kept_as_one_file_and_can_be_put_back(story: Story) -> None:
+def test_store_that_was_there_is_kept_as_one_file_and_can_be_put_back(story: BackupHistory) -> None:
     before = stored(story.server)
     told = json.loads(story.restore(REVOKE_ALL, "--json").stdout)
     (kept,) = kept_of(story.server)
@@ -182,7 +184,7 @@ def test_store_that_was_there_is_kept_as_one_file_and_can_be_put_back(story: Sto
     assert story.verdicts() == [204, 401, 401, 204]
 
 
-def test_kept_store_includes_the_wal_of_a_killed_server(story: Story) -> None:
+def test_kept_store_includes_the_wal_of_a_killed_server(story: BackupHistory) -> None:
     story.server.start().create(ADMIN)
     story.server.kill()
     assert (story.server.data_dir / "watchword.db-wal").stat().st_size > 0
@@ -194,7 +196,7 @@ def test_kept_store_includes_the_wal_of_a_killed_server(story: Story) -> None:
     assert story.verdicts() == [401] * 4
 
 
-def test_restore_without_a_current_store_cannot_count_revived_tokens(story: Story, tmp_path: Path) -> None:
+def test_restore_without_a_current_store_cannot_count_revived_tokens(story: BackupHistory, tmp_path: Path) -> None:
     fresh = tmp_path / "fresh"
     fresh.mkdir(mode=0o700)
     shutil.copy(story.server.data_dir / "master.key", fresh / "master.key")
@@ -208,7 +210,7 @@ def test_restore_without_a_current_store_cannot_count_revived_tokens(story: Stor
     assert watchword("db", "check", "--data-dir", str(fresh)).returncode == 0
 
 
-def test_damaged_store_is_replaced_and_kept(story: Story) -> None:
+def test_damaged_store_is_replaced_and_kept(story: BackupHistory) -> None:
     file = story.server.data_dir / "watchword.db"
     file.write_bytes(b"damage" * 3_000)
     done = story.restore(REVOKE_ALL)
@@ -230,7 +232,7 @@ def newer_watchword(folder: Path) -> dict[str, str]:
     return {"PYTHONPATH": str(folder)}
 
 
-def test_older_backup_is_migrated_on_the_way_and_a_newer_one_refused(story: Story, tmp_path: Path) -> None:
+def test_older_backup_is_migrated_on_the_way_and_a_newer_one_refused(story: BackupHistory, tmp_path: Path) -> None:
     newer = newer_watchword(tmp_path / "newer")
     version: int = look(story.server, "PRAGMA user_version")[0][0]
     older = story.file.read_bytes()

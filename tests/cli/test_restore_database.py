@@ -15,7 +15,7 @@ from tests.support.disks import small_disk
 from tests.support.killing import RUNNING, killed_at, until_left_alone
 from tests.support.postgres import PROMPT, Home
 from tests.support.server import ADMIN, Server, watchword
-from tests.support.story import ACCEPT, QUIET, REVOKE_ALL, Story
+from tests.support.story import ACCEPT, QUIET, REVOKE_ALL, BackupHistory
 from tests.support.waiting import SECONDS, until
 
 MakeServer = Callable[..., Server]
@@ -56,7 +56,7 @@ def test_thirty_backups_of_a_database_under_load_hold_everything_answered_before
         assert_clean(tmp_path / f"{number}.db", tmp_path / f"clean{number}")
 
 
-def test_backup_of_a_database_is_restored_into_a_file(database_story: Story, tmp_path: Path) -> None:
+def test_backup_of_a_database_is_restored_into_a_file(database_story: BackupHistory, tmp_path: Path) -> None:
     story, key = database_story, database_story.env["WATCHWORD_MASTER_KEY_FILE"]
     data = tmp_path / "f" / "data"
     flags = ("--data-dir", str(data), "--master-key-file", key)
@@ -67,7 +67,7 @@ def test_backup_of_a_database_is_restored_into_a_file(database_story: Story, tmp
         assert story.verdicts() == [204, 204, 401, 401]
 
 
-def test_backup_of_a_file_is_restored_into_a_database(story: Story, database: Home, tmp_path: Path) -> None:
+def test_backup_of_a_file_is_restored_into_a_database(story: BackupHistory, database: Home, tmp_path: Path) -> None:
     shutil.copy(story.server.data_dir / "master.key", database.key_file)
     asked = watchword("db", "restore", str(story.file), env=database.env)
     assert asked.returncode == 2
@@ -79,7 +79,7 @@ def test_backup_of_a_file_is_restored_into_a_database(story: Story, database: Ho
         assert story.verdicts() == [204, 204, 401, 401]
 
 
-def test_restore_is_rejected_while_an_instance_runs_and_names_where(database_story: Story) -> None:
+def test_restore_is_rejected_while_an_instance_runs_and_names_where(database_story: BackupHistory) -> None:
     story = database_story
     story.server.start()
     assert story.verdicts() == [204, 401, 401, 204]
@@ -96,7 +96,7 @@ def test_restore_is_rejected_while_an_instance_runs_and_names_where(database_sto
     assert kept_of(story) == []
 
 
-def kept_of(story: Story) -> list[str]:
+def kept_of(story: BackupHistory) -> list[str]:
     assert story.home is not None
     rows = story.home.look(
         "SELECT nspname FROM pg_namespace WHERE nspname LIKE %s", f"{story.home.schema}\\_before\\_%"
@@ -104,7 +104,7 @@ def kept_of(story: Story) -> list[str]:
     return [name for (name,) in rows]
 
 
-def test_schema_that_was_there_is_kept_and_is_put_back_by_its_name(database_story: Story) -> None:
+def test_schema_that_was_there_is_kept_and_is_put_back_by_its_name(database_story: BackupHistory) -> None:
     story = database_story
     assert story.home is not None
     before = story.look("SELECT id, revoked_at FROM tokens ORDER BY id")
@@ -125,7 +125,7 @@ def test_schema_that_was_there_is_kept_and_is_put_back_by_its_name(database_stor
 
 
 @pytest.mark.parametrize("number", [15, 70])
-def test_restore_killed_in_the_middle_leaves_the_old_store(database_story: Story, number: int) -> None:
+def test_restore_killed_in_the_middle_leaves_the_old_store(database_story: BackupHistory, number: int) -> None:
     story = database_story
     assert story.home is not None
     before = story.look("SELECT id, revoked_at FROM tokens ORDER BY id")
@@ -139,7 +139,7 @@ def test_restore_killed_in_the_middle_leaves_the_old_store(database_story: Story
     story.assert_sound()
 
 
-def test_schema_of_another_program_is_not_replaced(story: Story, database: Home) -> None:
+def test_schema_of_another_program_is_not_replaced(story: BackupHistory, database: Home) -> None:
     database.address.ask(f"CREATE SCHEMA {database.schema}")
     database.look("CREATE TABLE precious (a int)")
     shutil.copy(story.server.data_dir / "master.key", database.key_file)
@@ -149,14 +149,16 @@ def test_schema_of_another_program_is_not_replaced(story: Story, database: Home)
     assert database.look("SELECT * FROM precious") == []
 
 
-def test_backup_sealed_with_another_master_key_is_not_restored_into_a_database(story: Story, database: Home) -> None:
+def test_backup_sealed_with_another_master_key_is_not_restored_into_a_database(
+    story: BackupHistory, database: Home
+) -> None:
     done = watchword("db", "restore", str(story.file), ACCEPT, env=database.env)
     assert done.returncode == 1
     assert "another master key" in done.stderr
     assert database.address.ask("SELECT 1 FROM pg_namespace WHERE nspname = %s", database.schema) == []
 
 
-def test_restore_without_room_for_its_copy_of_the_backup_changes_nothing(story: Story, database: Home) -> None:
+def test_restore_without_room_for_its_copy_of_the_backup_changes_nothing(story: BackupHistory, database: Home) -> None:
     shutil.copy(story.server.data_dir / "master.key", database.key_file)
     with small_disk(story.server.folder / "small", megabytes=1) as disk:
         (disk / "filler").write_bytes(b"x" * 1_000_000)
@@ -167,7 +169,7 @@ def test_restore_without_room_for_its_copy_of_the_backup_changes_nothing(story: 
     assert database.address.ask("SELECT 1 FROM pg_namespace WHERE nspname = %s", database.schema) == []
 
 
-def test_instance_that_starts_during_a_restore_waits_for_its_end(database_story: Story) -> None:
+def test_instance_that_starts_during_a_restore_waits_for_its_end(database_story: BackupHistory) -> None:
     story = database_story
     assert story.home is not None
     waits = f"""SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted
@@ -187,7 +189,7 @@ def test_instance_that_starts_during_a_restore_waits_for_its_end(database_story:
             starting.wait(SECONDS)
 
 
-def test_instance_that_reconnects_during_a_restore_rejects_requests(database_story: Story) -> None:
+def test_instance_that_reconnects_during_a_restore_rejects_requests(database_story: BackupHistory) -> None:
     story = database_story
     assert story.home is not None
     schema = story.home.schema
@@ -220,7 +222,7 @@ HARMS = {
 }
 
 
-def test_check_names_broken_rules_in_a_database(database_story: Story) -> None:
+def test_check_names_broken_rules_in_a_database(database_story: BackupHistory) -> None:
     story = database_story
     assert story.home is not None
     sound = story.command("db", "check")

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from tests.support.store_file import look, stored
-from tests.support.story import REVOKE_ALL, Story, kept_of
+from tests.support.story import REVOKE_ALL, BackupHistory, kept_of
 from tests.support.system import need_program
 from tests.support.waiting import SECONDS
 
 
-def restore_killed_at(story: Story, call: str, number: int, choice: str = REVOKE_ALL) -> bool:
+def restore_killed_at(story: BackupHistory, call: str, number: int, choice: str = REVOKE_ALL) -> bool:
     """Return whether the command was killed at the n-th of these system calls; else it succeeded."""
     program = need_program("strace", "strace")
     trace = ["-e", f"trace={call}", "-e", f"inject={call}:signal=KILL:when={number}"]
@@ -25,7 +25,7 @@ def restore_killed_at(story: Story, call: str, number: int, choice: str = REVOKE
     return done.returncode != 0
 
 
-def change_in_the_log(story: Story) -> None:
+def change_in_the_log(story: BackupHistory) -> None:
     """Write a change that is only in the store's WAL, as a killed server leaves it."""
     work = "import os, sqlite3, sys; c = sqlite3.connect(sys.argv[1])\n"
     work += "c.execute('UPDATE state SET probed_at = 1'); c.commit(); os._exit(0)"
@@ -33,7 +33,7 @@ def change_in_the_log(story: Story) -> None:
     assert (story.server.data_dir / "watchword.db-wal").stat().st_size > 0
 
 
-def outcome(story: Story) -> str:
+def outcome(story: BackupHistory) -> str:
     """Return which store is in place; check that it is sound and has no WAL of the other."""
     checked = story.server.command_line("db", "check")
     assert checked.returncode == 0, checked.stdout + checked.stderr
@@ -57,7 +57,7 @@ MOMENTS = [
 
 @pytest.mark.parametrize(("call", "number", "left"), MOMENTS)
 def test_restore_killed_at_any_moment_leaves_the_old_store_or_the_new_one(
-    story: Story, call: str, number: int, left: str
+    story: BackupHistory, call: str, number: int, left: str
 ) -> None:
     change_in_the_log(story)
     assert restore_killed_at(story, call, number)
@@ -72,7 +72,7 @@ def test_restore_killed_at_any_moment_leaves_the_old_store_or_the_new_one(
 @pytest.mark.soak
 @pytest.mark.parametrize("call", ["pwrite64", "fsync,fdatasync", "unlink", "openat", "fcntl"])
 def test_restore_killed_at_each_of_its_calls_leaves_the_old_store_or_the_new_one(
-    lived: Story, tmp_path: Path, call: str
+    lived: BackupHistory, tmp_path: Path, call: str
 ) -> None:
     step = 40 if call in {"openat", "fcntl"} else 5
     number, killed = 1, True

@@ -11,11 +11,11 @@ import psutil
 import pytest
 
 from tests.support.server import ADMIN, watchword
-from tests.support.story import ACCEPT, REVOKE_ALL, Story, contents, kept_of
+from tests.support.story import ACCEPT, REVOKE_ALL, BackupHistory, contents, kept_of
 from tests.support.waiting import SECONDS, until
 
 
-def test_restore_is_rejected_while_the_service_runs(story: Story) -> None:
+def test_restore_is_rejected_while_the_service_runs(story: BackupHistory) -> None:
     story.server.start()
     done = story.restore(REVOKE_ALL)
     assert done.returncode == 1
@@ -24,7 +24,7 @@ def test_restore_is_rejected_while_the_service_runs(story: Story) -> None:
     assert kept_of(story.server) == []
 
 
-def test_restore_is_rejected_while_another_program_has_the_store_open(story: Story) -> None:
+def test_restore_is_rejected_while_another_program_has_the_store_open(story: BackupHistory) -> None:
     with closing(sqlite3.connect(story.server.data_dir / "watchword.db")) as other:
         other.execute("SELECT count(*) FROM tokens").fetchall()
         done = story.restore(REVOKE_ALL)
@@ -33,7 +33,7 @@ def test_restore_is_rejected_while_another_program_has_the_store_open(story: Sto
     assert kept_of(story.server) == []
 
 
-def test_log_without_its_store_is_not_taken_for_the_restored_ones(story: Story) -> None:
+def test_log_without_its_store_is_not_taken_for_the_restored_ones(story: BackupHistory) -> None:
     story.server.start().create(ADMIN)
     story.server.kill()
     (story.server.data_dir / "watchword.db").unlink()
@@ -95,7 +95,7 @@ HARMS: dict[str, tuple[Callable[[Path], object], str]] = {
 
 @pytest.mark.parametrize("harm", HARMS)
 @pytest.mark.parametrize("flags", [(), (ACCEPT,)], ids=["asked", "chosen"])
-def test_file_is_rejected_and_nothing_changed_when_it(story: Story, harm: str, flags: tuple[str, ...]) -> None:
+def test_file_is_rejected_and_nothing_changed_when_it(story: BackupHistory, harm: str, flags: tuple[str, ...]) -> None:
     spoil, said = HARMS[harm]
     spoil(story.file)
     before = contents(story.server.data_dir)
@@ -107,7 +107,7 @@ def test_file_is_rejected_and_nothing_changed_when_it(story: Story, harm: str, f
     assert contents(story.server.data_dir) == before
 
 
-def test_store_is_not_restored_from_itself(story: Story) -> None:
+def test_store_is_not_restored_from_itself(story: BackupHistory) -> None:
     file = story.server.data_dir / "watchword.db"
     done = story.server.command_line("db", "restore", str(file), ACCEPT)
     assert done.returncode == 1
@@ -116,7 +116,7 @@ def test_store_is_not_restored_from_itself(story: Story) -> None:
 
 @pytest.mark.parametrize("flags", [(), (REVOKE_ALL,)], ids=["asked", "chosen"])
 def test_backup_sealed_with_another_master_key_is_rejected(
-    story: Story, tmp_path: Path, flags: tuple[str, ...]
+    story: BackupHistory, tmp_path: Path, flags: tuple[str, ...]
 ) -> None:
     assert watchword("db", "migrate", "--data-dir", str(tmp_path / "other")).returncode == 0
     done = watchword("db", "restore", str(story.file), "--data-dir", str(tmp_path / "other"), *flags)
@@ -125,14 +125,14 @@ def test_backup_sealed_with_another_master_key_is_rejected(
     assert sorted(p.name for p in (tmp_path / "other").iterdir()) == ["master.key", "watchword.db"]
 
 
-def test_restore_without_a_master_key_makes_neither_key_nor_store(story: Story, tmp_path: Path) -> None:
+def test_restore_without_a_master_key_makes_neither_key_nor_store(story: BackupHistory, tmp_path: Path) -> None:
     done = watchword("db", "restore", str(story.file), "--data-dir", str(tmp_path / "other"), REVOKE_ALL)
     assert done.returncode == 1
     assert "There is no master key" in done.stderr
     assert not (tmp_path / "other").exists()
 
 
-def test_start_during_a_restore_waits_before_it_opens_the_store(story: Story) -> None:
+def test_start_during_a_restore_waits_before_it_opens_the_store(story: BackupHistory) -> None:
     gate, store = (story.server.data_dir / name for name in ("run/lock", "watchword.db"))
     with gate.open("w") as held, story.server.err.open("ab") as err:
         fcntl.flock(held, fcntl.LOCK_EX)

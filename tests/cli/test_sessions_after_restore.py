@@ -9,12 +9,12 @@ from tests.support.browsing import Browser, reason_of
 from tests.support.postgres import Home
 from tests.support.server import ADMIN, Server, watchword
 from tests.support.store_file import look
-from tests.support.story import ACCEPT, QUIET, Story
+from tests.support.story import ACCEPT, QUIET, BackupHistory
 
 COUNT = "SELECT count(*) FROM sessions"
 
 
-def test_restored_store_has_no_sessions(any_story: Story) -> None:
+def test_restored_store_has_no_sessions(any_story: BackupHistory) -> None:
     story = any_story
     with story.server as server:
         browser = Browser(server).signed_in(token=story.tokens[0]["accessToken"])
@@ -49,7 +49,7 @@ def _copy(source: str, target: str, key: Path, *flags: str) -> subprocess.Comple
     return watchword("db", "copy", "--from", source, "--to", target, "--master-key-file", str(key), *flags)
 
 
-def test_check_finds_a_session_that_cannot_be(any_story: Story) -> None:
+def test_check_finds_a_session_that_cannot_be(any_story: BackupHistory) -> None:
     with any_story.server as server:
         Browser(server).signed_in(token=any_story.tokens[0]["accessToken"]).close()
     assert any_story.command("db", "check").returncode == 0
@@ -60,7 +60,7 @@ def test_check_finds_a_session_that_cannot_be(any_story: Story) -> None:
         assert "every session has the actor of its token" in checked.stdout
 
 
-def _change(story: Story, statement: str) -> None:
+def _change(story: BackupHistory, statement: str) -> None:
     if story.home is None:
         with closing(sqlite3.connect(story.server.data_dir / "watchword.db")) as file, file:
             file.execute(statement)

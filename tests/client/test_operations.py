@@ -106,7 +106,7 @@ def test_second_operation_on_an_index_is_a_conflict_that_names_the_first(slow_se
     with pytest.raises(Conflict) as refused:
         client.truncate_series("dataset", aspect, end)
     assert (refused.value.reason, refused.value.details["operationId"]) == ("operation_running", started.id)
-    assert client.cancel_operation(started.id).cancel_asked_by == ADMIN
+    assert client.cancel_operation(started.id).cancel_requested_by == ADMIN
     *_, last = looks
     assert (last.state, last.rows_done < 10_000) == ("CANCELLED", True)
     with pytest.raises(Conflict) as late:

@@ -74,7 +74,7 @@ def test_cascade_ends_what_was_minted_too(server: Server, connect: Clients, acto
     server.grant(actor)
     first = connect(server.url, actor=actor).create_token(actor, "first", duration="ONE_DAY")
     minted = connect(server.url, token=first.token).create_token(actor, "minted", duration="ONE_DAY")
-    assert minted.metadata.minted_with == first.metadata.id
+    assert minted.metadata.created_with == first.metadata.id
     admin = connect(server.url, actor=ADMIN)
     admin.revoke_token(first.metadata.id, cascade=True)
     assert admin.get_token(minted.metadata.id).status == "REVOKED"

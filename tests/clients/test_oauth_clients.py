@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.support.browsing import Browser
-from tests.support.clients import NODE, PROGRAMS, ClientRefused, Talk, client_env, node_program
+from tests.support.clients import NODE, PROGRAMS, ClientProgram, ClientRefused, client_env, node_program
 from tests.support.devices import approve
 from tests.support.pages import ROOT
 from tests.support.server import ADMIN, GENERATE, Server
@@ -35,12 +35,12 @@ def gateway(issuer: Server) -> str:
 
 
 @pytest.fixture(scope="module")
-def talks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Talk]]:
+def talks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, ClientProgram]]:
     """A process for each runtime, by the names of its libraries."""
     home = tmp_path_factory.mktemp("home")
     python: list[str | Path] = [client_env("oauth") / "bin/python", PROGRAMS / "oauth.py"]
     node: list[str | Path] = [node_program(), NODE / "oauth.mjs"]
-    with Talk(python, home, AUTHLIB_INSECURE_TRANSPORT="1") as pythons, Talk(node, home) as nodes:
+    with ClientProgram(python, home, AUTHLIB_INSECURE_TRANSPORT="1") as pythons, ClientProgram(node, home) as nodes:
         yield {"pyjwt": pythons, "authlib": pythons, "jose": nodes, "openid-client": nodes}
 
 
@@ -66,14 +66,14 @@ LIBRARIES = ["pyjwt", "authlib", "jose"]
 
 class TestByTheKeys:
     def check(
-        self, talks: dict[str, Talk], library: str, issuer: Server, token: str, memory: str, **options: Any
+        self, talks: dict[str, ClientProgram], library: str, issuer: Server, token: str, memory: str, **options: Any
     ) -> Any:
         said = {"call": library, "issuer": issuer.url, "token": token, "memory": memory, "options": options}
         return talks[library].say(**said)["sub"]
 
     @pytest.mark.parametrize("library", LIBRARIES)
     def test_cached_keys_verify_tokens_before_and_after_a_rotation(
-        self, issuer: Server, talks: dict[str, Talk], actor: str, library: str
+        self, issuer: Server, talks: dict[str, ClientProgram], actor: str, library: str
     ) -> None:
         old = made(issuer, actor)
         assert self.check(talks, library, issuer, old, actor) == actor
@@ -85,7 +85,7 @@ class TestByTheKeys:
 
     @pytest.mark.parametrize(("library", "option"), [("pyjwt", "cooldown_duration"), ("jose", "cooldownDuration")])
     def test_unknown_key_is_fetched_again(
-        self, issuer: Server, talks: dict[str, Talk], actor: str, library: str, option: str
+        self, issuer: Server, talks: dict[str, ClientProgram], actor: str, library: str, option: str
     ) -> None:
         at_once = {option: 0}
         assert self.check(talks, library, issuer, made(issuer, actor), actor, **at_once) == actor
@@ -93,7 +93,9 @@ class TestByTheKeys:
         rotate(issuer)
         assert self.check(talks, library, issuer, made(issuer, actor), actor, **at_once) == actor
 
-    def test_libraries_verify_tokens_of_an_rsa_key(self, issuer: Server, talks: dict[str, Talk], actor: str) -> None:
+    def test_libraries_verify_tokens_of_an_rsa_key(
+        self, issuer: Server, talks: dict[str, ClientProgram], actor: str
+    ) -> None:
         old = made(issuer, actor)
         rotate(issuer, "--kind", "rs256")
         rotate(issuer)
@@ -105,7 +107,7 @@ class TestByTheKeys:
 
     @pytest.mark.parametrize("library", LIBRARIES)
     def test_token_for_another_audience_is_rejected_by_the_library(
-        self, issuer: Server, talks: dict[str, Talk], actor: str, library: str
+        self, issuer: Server, talks: dict[str, ClientProgram], actor: str, library: str
     ) -> None:
         foreign = made(issuer, actor, audience=["https://orders.example"])
         with pytest.raises(ClientRefused):
@@ -113,7 +115,7 @@ class TestByTheKeys:
 
     @pytest.mark.parametrize("library", LIBRARIES)
     def test_only_introspection_detects_revocation(
-        self, issuer: Server, talks: dict[str, Talk], actor: str, gateway: str, library: str
+        self, issuer: Server, talks: dict[str, ClientProgram], actor: str, gateway: str, library: str
     ) -> None:
         token = made(issuer, actor)
         assert issuer.http.post("/oauth2/revoke", data={"token": token}).status_code == 200
@@ -124,19 +126,19 @@ class TestByTheKeys:
 
 @pytest.mark.parametrize("library", ["authlib", "openid-client"])
 class TestByAsking:
-    def ask(self, talk: Talk, issuer: Server, token: str, bearer: str) -> Any:
+    def ask(self, talk: ClientProgram, issuer: Server, token: str, bearer: str) -> Any:
         told = talk.say(call="introspect", issuer=issuer.url, token=token, bearer=bearer)
         return told.get("body", told)
 
     def test_library_discovers_endpoints_from_the_metadata(
-        self, issuer: Server, talks: dict[str, Talk], library: str
+        self, issuer: Server, talks: dict[str, ClientProgram], library: str
     ) -> None:
         found = talks[library].say(call="metadata", issuer=issuer.url)
         assert found["issuer"] == issuer.url
         assert found["introspection_endpoint"] == issuer.url + "/oauth2/introspect"
 
     def test_introspection_sees_live_and_revoked_tokens_after_a_rotation(
-        self, issuer: Server, talks: dict[str, Talk], actor: str, gateway: str, library: str
+        self, issuer: Server, talks: dict[str, ClientProgram], actor: str, gateway: str, library: str
     ) -> None:
         talk = talks[library]
         issuer.grant(actor, scopes=("read:orders",))
@@ -149,7 +151,7 @@ class TestByAsking:
             assert self.ask(talk, issuer, token, gateway) == {"active": False}
 
     def test_invalid_token_is_inactive_and_can_be_revoked(
-        self, issuer: Server, talks: dict[str, Talk], gateway: str, library: str
+        self, issuer: Server, talks: dict[str, ClientProgram], gateway: str, library: str
     ) -> None:
         assert self.ask(talks[library], issuer, "nonsense", gateway) == {"active": False}
         revoked = talks[library].say(call="revoke", issuer=issuer.url, token="nonsense")
@@ -157,7 +159,7 @@ class TestByAsking:
 
 
 def test_openid_client_reads_a_denial_as_the_challenge_that_it_is(
-    issuer: Server, talks: dict[str, Talk], actor: str
+    issuer: Server, talks: dict[str, ClientProgram], actor: str
 ) -> None:
     with pytest.raises(ClientRefused) as refused:
         talks["openid-client"].say(call="introspect", issuer=issuer.url, token="x", bearer=made(issuer, actor))
@@ -168,7 +170,7 @@ def test_openid_client_reads_a_denial_as_the_challenge_that_it_is(
 
 
 def test_authlibs_guard_lets_in_who_has_the_scope_and_tells_apart_who_has_not(
-    issuer: Server, talks: dict[str, Talk], actor: str, gateway: str
+    issuer: Server, talks: dict[str, ClientProgram], actor: str, gateway: str
 ) -> None:
     issuer.grant(actor, scopes=("read:orders",))
     token = made(issuer, actor, scopes=["read:orders"])
@@ -181,7 +183,7 @@ def test_authlibs_guard_lets_in_who_has_the_scope_and_tells_apart_who_has_not(
 
 
 def test_openid_client_and_authlib_get_the_token_of_an_approved_terminal(
-    issuer: Server, talks: dict[str, Talk]
+    issuer: Server, talks: dict[str, ClientProgram]
 ) -> None:
     node, person = talks["openid-client"], Browser(issuer).signed_in(actor=ADMIN)
     first, second, third = (node.say(call="startDevice", issuer=issuer.url, scope=GENERATE) for _ in range(3))

@@ -121,10 +121,10 @@ def test_notices_of_expiry_of_many_tokens_are_one_line(console: Console, window:
     )
     page = window(console.root).open(f"/console/activity?action=token.expiring&actor={quote(owner.urn)}")
     row = page.locator("main .events > li")
-    expect(row).to_contain_text("job 2 expires in 30 days at the most and so do 2 other tokens")
+    expect(row).to_contain_text("job 2 expires within 30 days and so do 2 other tokens")
     row.locator("summary").click()
     expect(row.get_by_role("listitem")).to_have_count(3)
-    expect(row.get_by_role("listitem").last).to_contain_text("job 0 expires in 30 days at the most")
+    expect(row.get_by_role("listitem").last).to_contain_text("job 0 expires within 30 days")
 
 
 def test_events_are_filtered_by_time_and_paged(console: Console, window: Windows) -> None:

@@ -11,8 +11,8 @@ from tests.support.server import GENERATE, MANAGE_ALL
 
 ACCOUNTS = "MANAGE_SERVICE_ACCOUNTS"
 PLAN = """mutation ($urn: String!) { offboardActor(input: {urn: $urn}) {
-  tokenCount mintedTokenCount groups policies { urn }
-  suspension { tokens { count digest } mintedTokens { count digest } } } }"""
+  tokenCount tokensForOthersCount groups policies { urn }
+  suspension { tokens { count digest } tokensForOthers { count digest } } } }"""
 MOST_STOPS = 120
 
 
@@ -89,11 +89,11 @@ def test_person_is_offboarded_by_keyboard_with_a_receipt(console: Console, windo
     press(page, page.get_by_role("link", name="Next: Receipt"))
 
     plan = console.ask(PLAN, {"urn": leaver.urn})["offboardActor"]
-    assert (plan["tokenCount"], plan["mintedTokenCount"], plan["groups"], plan["policies"]) == (0, 1, [], [])
+    assert (plan["tokenCount"], plan["tokensForOthersCount"], plan["groups"], plan["policies"]) == (0, 1, [], [])
     since = plan["suspension"]
-    assert (since["tokens"]["count"], since["mintedTokens"]["count"]) == (11, 1)
+    assert (since["tokens"]["count"], since["tokensForOthers"]["count"]) == (11, 1)
     receipt = page.locator(".receipt")
-    for words in (leaver.urn, since["tokens"]["digest"], since["mintedTokens"]["digest"], "11 tokens revoked",
+    for words in (leaver.urn, since["tokens"]["digest"], since["tokensForOthers"]["digest"], "11 tokens revoked",
                   "shared-export", "it belongs to another actor", "Nightly run"):  # fmt: skip
         expect(receipt).to_contain_text(words)
     tab_to(page, page.get_by_label("Note"))
@@ -111,7 +111,7 @@ def test_person_is_offboarded_by_keyboard_with_a_receipt(console: Console, windo
 def test_offboarding_page_passes_axe_and_fits_a_phone(console: Console, window: Windows) -> None:
     leaver = leaver_of(console, console.person("colleague"))
     page = (opened := window(console.root, theme="dark", width=NARROW)).open()
-    for word in ("suspend", "tokens", "minted", "accounts", "access", "receipt"):
+    for word in ("suspend", "tokens", "forOthers", "accounts", "access", "receipt"):
         opened.go(page, f"/console/actors/{leaver.urn}/offboard?step={word}")
         assert violations(page) == [], word
         assert page.evaluate("() => document.documentElement.scrollWidth - innerWidth") <= 0, word

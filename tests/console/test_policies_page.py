@@ -189,7 +189,7 @@ def test_policy_for_no_one_or_with_a_dangerous_privilege_asks_first(console: Con
     page.get_by_role("dialog", name=f"Save {name}?").get_by_role("button", name="Save policy").click()
     expect(page.get_by_role("status").filter(has_text=f"Created the policy {name}")).to_be_visible()
 
-    page.get_by_label("Who may do", exact=True).select_option("Manage Policies")
+    page.get_by_label("Who has", exact=True).select_option("Manage Policies")
     page.get_by_role("button", name="List").click()
     holders = page.get_by_role("table", name="Who holds it, and by which policy")
     expect(holders.get_by_role("row", name=re.compile("Grace Chief"))).to_contain_text(name)

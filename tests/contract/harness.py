@@ -52,7 +52,7 @@ def record(number: int, actor: str = ANN, *, owner: str | None = None, **fields:
 
 
 def derived(number: int, parent: TokenRecord, **fields: Any) -> TokenRecord:
-    born = {"parent": parent.id, "root": parent.family, "minted_with": parent.id, "expires_at": parent.expires_at}
+    born = {"parent": parent.id, "root": parent.family, "created_with": parent.id, "expires_at": parent.expires_at}
     return record(number, parent.actor_urn, **(born | fields))
 
 

@@ -76,7 +76,7 @@ class TokenModel:
             dead |= {token} if alive else set()
             todo += [n for n, other in self.all.items() if other.made.parent == token and self.is_alive(n)]
             if cascade:  # a cascade also passes through dead tokens
-                todo += [n for n, other in self.all.items() if other.made.minted_with == token]
+                todo += [n for n, other in self.all.items() if other.made.created_with == token]
             if state.replaced_by and (alive or cascade):
                 todo.append(state.replaced_by)
             if state.made.replaces and alive and self.is_alive(state.made.replaces):

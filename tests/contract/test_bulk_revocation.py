@@ -107,7 +107,7 @@ def test_preview_and_receipt_count_relatives(harness: StoreHarness, location: St
     top = harness.token(1, name="chosen 1")
     child = harness.derive(2, top)
     new = harness.rotate(3, top)
-    minted = harness.token(4, BOB, minted_with=child.id)
+    minted = harness.token(4, BOB, created_with=child.id)
     harness.token(5, BOB)
     assert harness.preview(named("chosen")).count == 3
     assert harness.preview(named("chosen"), cascade=True) == RevocationPreview(4, (Share(ANN, 3), Share(BOB, 1)))
@@ -118,8 +118,8 @@ def test_preview_and_receipt_count_relatives(harness: StoreHarness, location: St
 
 def test_cascade_revokes_minted_tokens(harness: StoreHarness) -> None:
     tops = [harness.token(n, ADMIN) for n in (1, 2)]
-    minted = [harness.token(10 + n, BOB, minted_with=top.id) for n, top in enumerate(tops)]
-    of_minted = harness.token(20, EVE, minted_with=minted[0].id)
+    minted = [harness.token(10 + n, BOB, created_with=top.id) for n, top in enumerate(tops)]
+    of_minted = harness.token(20, EVE, created_with=minted[0].id)
     stranger = harness.token(30, EVE)
     receipt = harness.revoke_matching(where(Field.ACTOR_URN, ADMIN), cascade=True)
     assert receipt == Receipt(5, digest(*tops, *minted, of_minted), NOW)
@@ -219,7 +219,7 @@ def test_tokens_minted_during_a_cascade_are_revoked(
 ) -> None:
     bearer = harness.token(1, ANN)
     precondition = harness.precondition(ANN, bearer)
-    minted = [record(n, ANN, minted_with=bearer.id) for n in range(2, 60)]
+    minted = [record(n, ANN, created_with=bearer.id) for n in range(2, 60)]
     stores = (harness.store, other)
     work: list[Any] = [stores[n % 2].add_token(precondition, token, harness.issue()) for n, token in enumerate(minted)]
     selection = Selection(ids=(bearer.id,), cascade=True) if cascade else Selection(filters=(BY_ANN,))

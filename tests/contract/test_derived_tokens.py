@@ -66,8 +66,8 @@ def test_minted_tokens_are_revoked_only_by_a_cascade(harness: StoreHarness) -> N
     for cascade in (False, True):
         at = 10 * cascade
         top = harness.token(at + 1, ADMIN)
-        minted = harness.token(at + 2, BOB, minted_with=top.id)
-        of_minted = harness.token(at + 3, EVE, minted_with=minted.id)
+        minted = harness.token(at + 2, BOB, created_with=top.id)
+        of_minted = harness.token(at + 3, EVE, created_with=minted.id)
         child_of_minted = harness.derive(at + 4, minted)
         harness.revoke(top, cascade=cascade)
         outlived = harness.live_numbers(top, minted, of_minted, child_of_minted)
@@ -77,14 +77,14 @@ def test_minted_tokens_are_revoked_only_by_a_cascade(harness: StoreHarness) -> N
 def test_cascade_follows_derived_tokens(harness: StoreHarness) -> None:
     top = harness.token(1, ADMIN)
     child = harness.derive(2, top)
-    minted = harness.token(3, BOB, minted_with=child.id)
+    minted = harness.token(3, BOB, created_with=child.id)
     harness.revoke(top, cascade=True)
     assert harness.live_numbers(top, child, minted) == []
 
 
 def test_cascade_counts_revoked_tokens(harness: StoreHarness, location: StoreLocation) -> None:
     top = harness.token(1, ADMIN)
-    harness.token(2, BOB, owner=ADMIN, minted_with=top.id)
+    harness.token(2, BOB, owner=ADMIN, created_with=top.id)
     harness.token(3, BOB, owner=ADMIN)
     assert harness.run(harness.store.revoke_token(SYSTEM, top.id, TokenVisibility(ADMIN), cascade=True)) == (NOW, 2)
     assert (

@@ -63,7 +63,7 @@ class Sequence:
         return True
 
     def make(self, bearer: str | None, size: int) -> None:
-        made = record(self.next(), minted_with=bearer, expires_at=None if size > 35 else self.law.now + size)
+        made = record(self.next(), created_with=bearer, expires_at=None if size > 35 else self.law.now + size)
         precondition = self.harness.precondition(made.actor_urn, self.law.all[bearer].made if bearer else None)
         assert self.attempt(self.store.add_token(precondition, made, ISSUE)) == (
             bearer is None or self.law.is_alive(bearer)

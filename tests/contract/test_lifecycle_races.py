@@ -89,7 +89,7 @@ class RaceWorker:
         version = (await store.actor_snapshot(seen.actor_urn)).policy_version
         bearer = WritePrecondition(seen.actor_urn, seen.id, version, "peer", f"r{number}")
         verbs: tuple[Callable[[], Any], ...] = (
-            lambda: self._keep(store, bearer, record(number, pick.choice((ANN, BOB)), minted_with=seen.id)),
+            lambda: self._keep(store, bearer, record(number, pick.choice((ANN, BOB)), created_with=seen.id)),
             lambda: self._keep(store, bearer, derived(number, seen, type=seen.type)),
             lambda: self._keep(store, bearer, derived(number, seen, type=seen.type)),
             lambda: self._rotate(store, bearer, seen, successor(number, seen)),

@@ -13,15 +13,15 @@ from watchword.domain.engine import Counters, TaskId
 from watchword.domain.errors import Fault, Reason
 from watchword.domain.indices import Aspect
 from watchword.domain.operations import (
-    CancelAsked,
+    CancelRequested,
     EngineTask,
     LeaseLost,
     Operation,
+    OperationProgress,
     Plan,
     PostCheck,
     State,
     Strategy,
-    Work,
 )
 from watchword.domain.ports import Store
 
@@ -40,7 +40,7 @@ def leased(run: Run, store: Store) -> Operation:
 
 def test_new_operation_is_planned_and_stored_unchanged(harness: StoreHarness) -> None:
     added = harness.run(harness.store.add_operation(SYSTEM, plan()))
-    assert (added.state, added.plan, added.work) == (State.PLANNED, plan(), Work())
+    assert (added.state, added.plan, added.work) == (State.PLANNED, plan(), OperationProgress())
     assert harness.run(harness.store.operation(added.number)) == added
     assert harness.run(harness.store.operation(added.number + 1)) is None
 
@@ -150,10 +150,10 @@ def test_every_state_writes_one_event(harness: StoreHarness, location: StoreLoca
 
 def test_cancel_request_is_recorded_once_with_its_actor(harness: StoreHarness, location: StoreLocation) -> None:
     added = harness.run(harness.store.add_operation(SYSTEM, plan()))
-    first = harness.run(harness.store.ask_cancel(harness.precondition(ADMIN), added.number))
-    again = harness.run(harness.store.ask_cancel(SYSTEM, added.number))
-    assert (first.cancel_asked_by, first.cancel_asked_at) == (ADMIN, again.cancel_asked_at)
-    assert [event.action for event in location.events()].count("operation.cancel_asked") == 1
+    first = harness.run(harness.store.request_cancel(harness.precondition(ADMIN), added.number))
+    again = harness.run(harness.store.request_cancel(SYSTEM, added.number))
+    assert (first.cancel_requested_by, first.cancel_requested_at) == (ADMIN, again.cancel_requested_at)
+    assert [event.action for event in location.events()].count("operation.cancel_requested") == 1
 
 
 @pytest.mark.parametrize("state", [State.SWAPPING, State.DONE, State.FAILED, State.CANCELLED], ids=lambda s: s.value)
@@ -161,13 +161,13 @@ def test_cancel_is_rejected_after_the_swap_starts(harness: StoreHarness, state: 
     added = harness.run(harness.store.add_operation(SYSTEM, plan()))
     harness.run(harness.store.save_operation(replace(leased(harness.run, harness.store), state=state), LEASE))
     with pytest.raises(Fault) as refused:
-        harness.run(harness.store.ask_cancel(SYSTEM, added.number))
+        harness.run(harness.store.request_cancel(SYSTEM, added.number))
     assert refused.value.reason is Reason.TOO_LATE_TO_CANCEL
 
 
 def test_cancel_of_unknown_operation_is_not_found(harness: StoreHarness) -> None:
     with pytest.raises(Fault) as refused:
-        harness.run(harness.store.ask_cancel(SYSTEM, 77))
+        harness.run(harness.store.request_cancel(SYSTEM, 77))
     assert refused.value.reason is Reason.OPERATION_NOT_FOUND
 
 
@@ -176,8 +176,8 @@ def test_swap_is_rejected_after_a_cancel_request(harness: StoreHarness) -> None:
     held = harness.run(
         harness.store.save_operation(replace(leased(harness.run, harness.store), state=State.VERIFYING), LEASE)
     )
-    harness.run(harness.store.ask_cancel(SYSTEM, added.number))
-    with pytest.raises(CancelAsked):
+    harness.run(harness.store.request_cancel(SYSTEM, added.number))
+    with pytest.raises(CancelRequested):
         harness.run(harness.store.save_operation(replace(held, state=State.SWAPPING), LEASE))
     now = harness.run(harness.store.operation(added.number))
     assert now is not None
@@ -189,7 +189,7 @@ def test_operation_write_requires_a_valid_precondition(harness: StoreHarness) ->
     harness.run(harness.store.set_actor_status(SYSTEM, ANN, ActorStatus.SUSPENDED))
     harness.assert_stale(harness.store.add_operation(precondition, plan()))
     added = harness.run(harness.store.add_operation(SYSTEM, plan()))
-    harness.assert_stale(harness.store.ask_cancel(precondition, added.number))
+    harness.assert_stale(harness.store.request_cancel(precondition, added.number))
 
 
 def test_operations_are_listed_newest_first(harness: StoreHarness) -> None:
@@ -205,7 +205,7 @@ _tasks = st.builds(
     EngineTask, st.builds(TaskId, st.just("node"), st.integers(0, 2**63 - 1)), st.just("copy"), _counters, st.booleans()
 )
 _work = st.builds(
-    Work,
+    OperationProgress,
     source=st.none() | st.text(),
     target=st.none() | st.text(),
     copied=st.booleans(),
@@ -220,14 +220,16 @@ _work = st.builds(
 
 
 @given(_work)
-def test_work_survives_packing(work: Work) -> None:
-    assert Work.unpacked(work.packed()) == work
+def test_work_survives_packing(work: OperationProgress) -> None:
+    assert OperationProgress.unpacked(work.packed()) == work
 
 
 def test_work_progress_is_stored(harness: StoreHarness) -> None:
     harness.run(harness.store.add_operation(SYSTEM, plan()))
     task = EngineTask(TaskId("node", 7), "copy", Counters(total=9, created=4, requests_per_second=5.5))
-    work = Work(source="s", target="t", checkpoints=(-1, 3), trash=("a", "b"), tasks=(task,), check=PostCheck(1, 2, 3))
+    work = OperationProgress(
+        source="s", target="t", checkpoints=(-1, 3), trash=("a", "b"), tasks=(task,), check=PostCheck(1, 2, 3)
+    )
     kept = harness.run(harness.store.save_operation(replace(leased(harness.run, harness.store), work=work), LEASE))
     found = harness.run(harness.store.operation(kept.number))
     assert found is not None

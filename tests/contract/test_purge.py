@@ -71,14 +71,14 @@ def test_expired_child_may_outlast_its_purged_parent(harness: StoreHarness, loca
 
 def test_cascade_reaches_tokens_minted_by_a_purged_token(harness: StoreHarness) -> None:
     first = harness.token(1, expires_at=None)
-    between = [harness.token(2, minted_with=first.id, expires_at=NOW + 1)]
-    between.append(harness.token(3, minted_with=between[0].id, expires_at=NOW + 1))
-    last = harness.token(4, minted_with=between[1].id, expires_at=None)
+    between = [harness.token(2, created_with=first.id, expires_at=NOW + 1)]
+    between.append(harness.token(3, created_with=between[0].id, expires_at=NOW + 1))
+    last = harness.token(4, created_with=between[1].id, expires_at=None)
     harness.clock.now = NOW + HOUR
     assert purge(harness, NOW + HOUR) == 2
     kept = harness.stored(last)
     assert kept is not None
-    assert kept.minted_with == first.id
+    assert kept.created_with == first.id
     harness.revoke(first, cascade=True)
     assert harness.live_numbers(last) == []
 

@@ -106,14 +106,14 @@ def test_hold_asks_the_active_operations_of_every_index_to_cancel(
     for state in (State.RUNNING, State.VERIFYING, State.SWAPPING):
         leased = harness.run(store.save_operation(replace(leased, state=state), 10_000))
     _, active = harness.run(store.set_hold(harness.precondition(), SERIES, "audit"))
-    assert [(one.number, one.state, one.cancel_asked_by) for one in active] == [
+    assert [(one.number, one.state, one.cancel_requested_by) for one in active] == [
         (ours.number, State.PLANNED, ADMIN),
         (elsewhere.number, State.SWAPPING, None),
     ]
     untouched = harness.run(store.operation(other.number))
     assert untouched is not None
-    assert untouched.cancel_asked_at is None
-    assert [event.action for event in location.events()[-2:]] == ["retention.hold_set", "operation.cancel_asked"]
+    assert untouched.cancel_requested_at is None
+    assert [event.action for event in location.events()[-2:]] == ["retention.hold_set", "operation.cancel_requested"]
     again = harness.run(store.set_hold(harness.precondition(), SERIES, "audit"))
     assert [one.number for one in again[1]] == [ours.number, elsewhere.number]
 
@@ -126,7 +126,7 @@ def test_hold_and_operation_that_race_leave_no_operation_running(harness: StoreH
         first, second = harness.run(all_of([added, hold]))
         if isinstance(first, Operation):
             assert [one.number for one in second[1]] == [first.number]
-            assert second[1][0].cancel_asked_at is not None
+            assert second[1][0].cancel_requested_at is not None
         else:
             assert isinstance(first, Fault)
             assert first.reason is Reason.SERIES_HELD

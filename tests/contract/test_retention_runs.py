@@ -23,7 +23,7 @@ from watchword.domain.operations import State
 from watchword.domain.policies import Privilege
 from watchword.domain.ports import Store
 from watchword.domain.retention import PlannedRun, RunState, ShownRun, StoredRule, outcome
-from watchword.engines.embedded import EmbeddedEngine, open_engine
+from watchword.engines.embedded.engine import EmbeddedEngine, open_engine
 
 POSTGRES = POSTGRES_KINDS[0]
 ASPECT = Aspect("dataset", "operation")
@@ -125,7 +125,7 @@ def test_due_run_removes_up_to_its_age_and_starts_one_operation(
     assert shown.operation is not None
     plan = shown.operation.plan
     assert (plan.rows, plan.rows_to_delete, plan.until) == (3, 1, harness.clock.now - 365 * DAY)
-    assert (shown.run.due_at, shown.run.asked_by) == (NOW + HOUR, SYSTEM.actor)
+    assert (shown.run.due_at, shown.run.requested_by) == (NOW + HOUR, SYSTEM.actor)
     planned = [event for event in location.events() if event.action == "operation.planned"]
     assert [event.detail["rule"] for event in planned] == [SERIES]
     # The next moment comes while the operation is active: it waits, and happens once.
@@ -433,7 +433,7 @@ def test_paused_operation_is_leased_from_its_moment_on_or_to_be_cancelled(
     again = run(store.lease_operation(LEASE))
     assert again is not None
     run(store.save_operation(again, 0, harness.clock.now + HOUR))
-    run(store.ask_cancel(SYSTEM, held.number))
+    run(store.request_cancel(SYSTEM, held.number))
     cancelled = run(store.lease_operation(LEASE))
     assert cancelled is not None
     # A pause that was decided before the request is no longer one.

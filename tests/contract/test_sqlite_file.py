@@ -81,8 +81,8 @@ def test_every_driver_error_becomes_a_fault(kind: type[apsw.Error]) -> None:
     assert fault.reason is expected
     assert "tokens" not in fault.message
     assert kind.__name__ not in fault.message
-    assert fault.why is not None
-    assert kind.__name__ in fault.why
+    assert fault.cause is not None
+    assert kind.__name__ in fault.cause
 
 
 def test_missing_file_is_created_and_migrated(path: Path) -> None:

@@ -15,7 +15,7 @@ from watchword.stores.sql import counts
 UNUSED = UNUSED_DAYS * DAY
 
 
-def test_live_unlimited_and_expiring_tokens_are_counted(harness: StoreHarness, run: Run, store: Store) -> None:
+def test_live_never_expiring_and_expiring_tokens_are_counted(harness: StoreHarness, run: Run, store: Store) -> None:
     assert run(store.token_counts()) == TokenCounts()
     for number, end in enumerate((1, DAY, DAY + 1, 7 * DAY, 30 * DAY, 30 * DAY + 1)):
         harness.token(number, expires_at=NOW + end)
@@ -25,14 +25,14 @@ def test_live_unlimited_and_expiring_tokens_are_counted(harness: StoreHarness, r
     run(store.revoke_token(SYSTEM, revoked[1].id, None))
     today = day_of(NOW)
     found = run(store.token_counts())
-    assert (found.live, found.unlimited, found.expiring) == (8, 1, (2, 4, 5))
+    assert (found.live, found.never_expiring, found.expiring) == (8, 1, (2, 4, 5))
     ends = (1, DAY, DAY + 1, 7 * DAY, 30 * DAY, 30 * DAY + 1)
     assert found.expiries == Counter(day_of(NOW + end) for end in ends)
     assert min(found.expiries) == today
 
     harness.clock.now += DAY  # two expire; a token at its end is not live
     found = run(store.token_counts())
-    assert (found.live, found.unlimited, found.expiring) == (6, 1, (1, 2, 4))
+    assert (found.live, found.never_expiring, found.expiring) == (6, 1, (1, 2, 4))
 
 
 @pytest.mark.parametrize("few", [True, False], ids=["few", "many"])

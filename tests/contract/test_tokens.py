@@ -20,7 +20,7 @@ def test_token_is_stored_unchanged(harness: StoreHarness) -> None:
         description="two\nlines",
         created_at=1,
         expires_at=None,
-        minted_with=numbered_id(9),
+        created_with=numbered_id(9),
     )
     harness.add(odd)
     assert harness.stored(odd) == odd

@@ -141,7 +141,7 @@ def test_failures_are_retried_later_and_later_for_three_days_then_it_stops(
     assert pauses[:4] == [5_000, 10_000, 20_000, 40_000]
     assert max(pauses) == HOUR
     assert 3 * DAY <= clock.now - NOW <= 3 * DAY + HOUR
-    assert sender.webhook().stopped_because is StopReason.FAILED
+    assert sender.webhook().stop_reason is StopReason.FAILED
     assert not sender.run(sender.store.due_webhooks())
     (delivery,) = sender.waiting()
     assert len(delivery.attempts) == 20
@@ -160,7 +160,7 @@ def test_answer_410_disables_it(sender: Sender, location: StoreLocation, harness
     sender.add(hook())
     sender.queue()
     sender.attempt(GONE)
-    assert (sender.webhook().state, sender.webhook().stopped_because) == (WebhookState.DISABLED, StopReason.GONE)
+    assert (sender.webhook().state, sender.webhook().stop_reason) == (WebhookState.DISABLED, StopReason.GONE)
     assert location.events()[-1].detail["reason"] == "gone"
     assert sender.run(sender.store.delivery_counts()) == DeliveryCounts(1, 1, 1)
     assert harness.fault_of(sender.store.replay_delivery(harness.precondition(), "a", None)).reason is (
@@ -181,7 +181,7 @@ def test_disabling_one_that_its_receiver_disabled_settles_it(sender: Sender, har
     sender.run(
         sender.store.change_webhook(harness.precondition(), "a", name=None, url=None, filter=None, enabled=False)
     )
-    assert (sender.webhook().state, sender.webhook().stopped_because) == (WebhookState.DISABLED, None)
+    assert (sender.webhook().state, sender.webhook().stop_reason) == (WebhookState.DISABLED, None)
     assert sender.run(sender.store.delivery_counts()) == DeliveryCounts(0, 0, 0)
 
 
@@ -190,7 +190,7 @@ def test_full_queue_stops_it_and_counts_what_had_no_room(sender: Sender, harness
     sender.fill(MAX_QUEUE + 2)
     sender.queue()
     found = sender.webhook()
-    assert (found.state, found.stopped_because) == (WebhookState.STOPPED, StopReason.QUEUE_FULL)
+    assert (found.state, found.stop_reason) == (WebhookState.STOPPED, StopReason.QUEUE_FULL)
     assert (found.waiting, found.dropped) == (MAX_QUEUE, 2)
     sender.replay()
     assert sender.webhook().dropped == 2

@@ -1,4 +1,4 @@
-"""`watchword import datahub` from an export file: what comes, what does not, and how later runs follow DataHub."""
+"""`watchword import datahub` from an export file: what is imported and skipped, and how later runs follow DataHub."""
 
 import json
 import os
@@ -174,7 +174,7 @@ def test_later_runs_follow_datahub_without_reviving_anything(run_import: Import)
     assert done["people", "resumed", None] == 1
     assert done["tokens", "revoked", "gone in DataHub"] == 1
     assert done["tokens", "conflict", "it was revoked here, and stays revoked"] == 1
-    assert done["people", "conflict", "active in DataHub, suspended here by somebody: stays suspended"] == 1
+    assert done["people", "conflict", "active in DataHub, suspended here by a person: stays suspended"] == 1
     assert done["groups", "removed", None] == 1
     assert run_import.accepts(bobs)
     assert not any(map(run_import.accepts, (first, second, carols)))
@@ -283,7 +283,7 @@ def test_rows_that_cannot_be_read_or_are_strange_revive_and_revoke_nothing(run_i
     # Somebody here suspends whom an import had suspended: DataHub does not decide any more.
     server.set_status(BOB, "SUSPENDED")
     done = run_import([*person(ANN), *person(BOB, **active), row, bobs_row])
-    assert done["people", "conflict", "active in DataHub, suspended here by somebody: stays suspended"] == 1
+    assert done["people", "conflict", "active in DataHub, suspended here by a person: stays suspended"] == 1
     assert not run_import.accepts(bobs)
 
 

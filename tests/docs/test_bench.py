@@ -25,7 +25,7 @@ from tests.support.pages import ROOT
 from tests.support.postgres import DEBIAN, programs
 from tests.support.system import missing, need_program
 from watchword.domain.indices import Row
-from watchword.engines.embedded import open_engine
+from watchword.engines.embedded.engine import open_engine
 
 SVG = "{http://www.w3.org/2000/svg}"
 SHORT = ("--repeats", "1", "--seconds", "1", "--warm", "0")
@@ -39,7 +39,7 @@ ALL = {
     "uses": ["--rounds", "2", "--seconds", "1", "--tokens", "2000", "--callers", "100"],
     "index": [*TURNS, "--documents", "40000", "--rate", "4000"],
     "expiry": [*TURNS, "--tokens", "9000"],
-    "endings": [],
+    "bulk_revocation": [],
 }
 
 
@@ -143,7 +143,7 @@ def test_unknown_bench_is_rejected_with_the_known_names() -> None:
 @pytest.mark.soak
 @pytest.mark.parametrize("name", ALL)
 def test_every_bench_runs_and_writes_results_and_chart(name: str, tmp_path: Path) -> None:
-    if name in {"postgres", "endings"}:
+    if name in {"postgres", "bulk_revocation"}:
         programs(DEBIAN)  # skips if it cannot be installed
     done = bench(name, *ALL[name], "--folder", str(ROOT), "--out", str(tmp_path), seconds=600)
     assert done.returncode == 0, done.stderr

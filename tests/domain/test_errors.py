@@ -30,7 +30,7 @@ HIDDEN = "the private why"
 
 
 def fault(reason: Reason) -> Fault:
-    return Fault(reason, "A sentence.", why=HIDDEN, extra=1)
+    return Fault(reason, "A sentence.", cause=HIDDEN, extra=1)
 
 
 def test_reason_words_are_unique() -> None:

@@ -32,7 +32,7 @@ OPTIONAL = [
     Field.LAST_USED_AT,
     Field.REVOKED_AT,
     Field.PARENT,
-    Field.MINTED_WITH,
+    Field.CREATED_WITH,
     Field.LAST_NETWORK,
 ]
 ANN = "urn:li:corpuser:ann"

@@ -11,7 +11,15 @@ from hypothesis import strategies as st
 from watchword.domain.engine import Counters, TaskId
 from watchword.domain.errors import Fault
 from watchword.domain.indices import Aspect, Histogram, IndexNames, RowCount, check_spans, check_word
-from watchword.domain.operations import EngineTask, Operation, Plan, State, Strategy, Work, parse_truncation
+from watchword.domain.operations import (
+    EngineTask,
+    Operation,
+    OperationProgress,
+    Plan,
+    State,
+    Strategy,
+    parse_truncation,
+)
 
 NOW = 1_790_000_000_000
 ASKED = {"entityType": "dataset", "aspect": "operation", "endTimeMillis": NOW - 1}
@@ -207,20 +215,22 @@ def test_finished_tasks_are_folded_into_their_sum() -> None:
     tasks = [
         EngineTask(TaskId("n", n), "delete", Counters(deleted=n, batches=1), completed=n < 4) for n in (1, 2, 3, 4)
     ]
-    work = Work(tasks=tuple(tasks), after="urn:a")
-    folded = Work.unpacked(replace(work, tasks=work.folded()).packed())
+    work = OperationProgress(tasks=tuple(tasks), after="urn:a")
+    folded = OperationProgress.unpacked(replace(work, tasks=work.folded()).packed())
     assert folded.after == "urn:a"
     assert folded.tasks == (
         EngineTask(TaskId("n", 3), "delete", Counters(deleted=6, batches=3), completed=True),
         tasks[3],
     )
     assert folded.counters == work.counters
-    assert Work(tasks=tuple(tasks[3:])).folded() == (tasks[3],)
+    assert OperationProgress(tasks=tuple(tasks[3:])).folded() == (tasks[3],)
 
 
 def operation(state: State = State.RUNNING, *, finished_at: int | None = None, **work: Any) -> Operation:
     plan = parse_truncation(ASKED, NOW).plan(Aspect("a", "b"), "i", RowCount(10, 4, 0), can_copy=True)
-    return Operation(1, plan, "urn:li:corpuser:ann", NOW, state, Work(**work), None, None, finished_at, None, None, 1)
+    return Operation(
+        1, plan, "urn:li:corpuser:ann", NOW, state, OperationProgress(**work), None, None, finished_at, None, None, 1
+    )
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,8 @@ from tests.support.engines import EmbeddedPlace
 from tests.support.waiting import until
 from watchword.domain.errors import OperatorError, Reason
 from watchword.domain.indices import Row
-from watchword.engines.embedded import open_engine
 from watchword.engines.embedded.deletions import FREE_PAGES, RETENTION_MILLIS
+from watchword.engines.embedded.engine import open_engine
 from watchword.engines.embedded.index_file import INDEX_FILE, place
 
 ERRORS = sorted(
@@ -31,13 +31,13 @@ ERRORS = sorted(
 )
 OPEN = """
 import sys, pathlib
-from watchword.engines.embedded import open_engine
+from watchword.engines.embedded.engine import open_engine
 sys.stdin.readline()
 print(open_engine(pathlib.Path(sys.argv[1])).node)
 """
 ASK = """
 import asyncio, pathlib, sys
-from watchword.engines.embedded import open_engine
+from watchword.engines.embedded.engine import open_engine
 
 async def main(path, index, until):
     engine = open_engine(pathlib.Path(path))
@@ -149,8 +149,8 @@ def test_every_driver_error_becomes_a_fault(kind: type[apsw.Error]) -> None:
     assert fault.reason in {Reason.INDEX_UNAVAILABLE, Reason.INTERNAL}
     assert "documents" not in fault.message
     assert kind.__name__ not in fault.message
-    assert fault.why is not None
-    assert kind.__name__ in fault.why
+    assert fault.cause is not None
+    assert kind.__name__ in fault.cause
 
 
 def test_file_locked_too_long_is_unavailable(harness: EngineHarness, path: Path) -> None:

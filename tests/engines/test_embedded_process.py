@@ -21,7 +21,7 @@ from watchword.engines.embedded.process import EngineProcess
 WRITER = """
 import asyncio, sys, pathlib
 from watchword.domain.indices import Row
-from watchword.engines.embedded import open_engine
+from watchword.engines.embedded.engine import open_engine
 
 async def main(path, index, name, count):
     engine = open_engine(pathlib.Path(path))

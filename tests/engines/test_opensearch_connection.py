@@ -93,7 +93,7 @@ def test_unknown_certificate_is_rejected_before_anything_is_sent(encrypted: Brea
     with pytest.raises(Fault) as caught:
         run(engine.resolve("a"))
     assert caught.value.reason is Reason.INDEX_UNAVAILABLE
-    assert "CERTIFICATE_VERIFY_FAILED" in (caught.value.why or "")
+    assert "CERTIFICATE_VERIFY_FAILED" in (caught.value.cause or "")
     assert encrypted.seen == []
     run(engine.close())
 

@@ -283,7 +283,7 @@ def test_index_with_lagging_replicas_is_not_copied(on: OnNode) -> None:
     index = on.shaped("one", {"replication.type": "SEGMENT", "number_of_replicas": 1})
     fault = on.refused(on.engine.checkpoints(index))
     assert fault.reason is Reason.INDEX_REFUSED
-    assert "replicates by segments" in (fault.why or "")
+    assert "replicates by segments" in (fault.cause or "")
 
 
 @OPENSEARCH_ALONE
@@ -303,7 +303,7 @@ def test_write_block_rejects_all_rows_and_mapping_errors_one_row(on: OnNode) -> 
     on.run(on.engine.unblock(index))
     fault = on.refused(on.engine.write(index, as_rows({"a": {"urn": "u"}, "b": {"urn": {"no": "word"}}})))
     assert fault.reason is Reason.INDEX_REFUSED
-    assert "1 of 2 rows were rejected" in (fault.why or "")
+    assert "1 of 2 rows were rejected" in (fault.cause or "")
     assert on.rows(index) == {"a": {"urn": "u"}}
 
 

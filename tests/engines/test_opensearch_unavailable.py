@@ -35,7 +35,7 @@ def broken(node: Client, breaker: Breaker, run: Run) -> Iterator[ClusterHarness]
     harness = ClusterHarness(run, engine, NodePlace(node, unique_prefix()))
     harness.index("one", old(3) | young(2))
     yield harness
-    breaker.mend()
+    breaker.repair()
     node.drop(harness.place.name(""))
     run(engine.close())
 
@@ -143,8 +143,8 @@ def test_missing_index_is_quoted_and_asked_for_once_more(broken: ClusterHarness,
     absent = broken.place.name("absent")
     fault = broken.refused(broken.engine.count(absent, UNTIL))
     assert fault.reason is Reason.INDEX_REFUSED
-    assert fault.why is not None
-    assert "index_not_found_exception" in fault.why
+    assert fault.cause is not None
+    assert "index_not_found_exception" in fault.cause
     # The cluster may have just started, so its blocks are read between the two.
     assert breaker.asked(asks("GET", absent)) == 2
     assert breaker.asked(asks("GET", "_cluster/state/blocks")) >= 1
@@ -230,6 +230,6 @@ def test_secret_appears_in_no_fault_and_no_repr(run: Run) -> None:
         run(engine.resolve("a"))
     client = engine._client
     shown = [repr(engine), repr(client), repr(vars(client)), repr(vars(client._kept)), repr(vars(client._kept.auth))]
-    shown += [str(caught.value), repr(caught.value), caught.value.why or ""]
+    shown += [str(caught.value), repr(caught.value), caught.value.cause or ""]
     assert not [one for one in shown if secret in one or "aHVudGVyMg" in one]
     run(engine.close())

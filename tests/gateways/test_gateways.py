@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.gateways import CLIENT, METHODS, RECIPES, Application, Gateway, Tap, Told, running
+from tests.support.gateways import CLIENT, METHODS, RECIPES, Application, Gateway, GatewayAnswer, Tap, running
 from tests.support.ports import free_port
 from tests.support.server import ADMIN, GENERATE, Server
 from tests.support.store_file import change_store
@@ -77,20 +77,20 @@ def create_token(server: Server, actor: str, **limits: Any) -> Token:
     return Token(made["metadata"]["id"], actor, made["accessToken"], tuple(limits.get("scopes", ())))
 
 
-def assert_passed(told: Told, token: Token) -> None:
+def assert_passed(answer: GatewayAnswer, token: Token) -> None:
     """The application got the identity headers once and no other identity."""
-    assert (told.status, told.seen is not None) == (200, True)
-    assert told.seen is not None
-    urn, token_id, scopes = (told.seen.named(name) for name in IDENTITY)
+    assert (answer.status, answer.seen is not None) == (200, True)
+    assert answer.seen is not None
+    urn, token_id, scopes = (answer.seen.named(name) for name in IDENTITY)
     assert (urn, token_id) == ([token.urn], [token.id])
     assert sorted("".join(scopes).split()) == sorted(token.scopes)
     assert len(scopes) <= 1
-    assert [told.seen.named(name) for name in (*ACTOR, "Authorization")] == [[], [], []]
+    assert [answer.seen.named(name) for name in (*ACTOR, "Authorization")] == [[], [], []]
 
 
-def assert_rejected(told: Told, challenge: str) -> None:
-    assert (told.status, told.seen) == (401, None)
-    assert (told.header("WWW-Authenticate") or "").startswith(challenge)
+def assert_rejected(answer: GatewayAnswer, challenge: str) -> None:
+    assert (answer.status, answer.seen) == (401, None)
+    assert (answer.header("WWW-Authenticate") or "").startswith(challenge)
 
 
 NO_CREDENTIAL = 'Bearer realm="watchword"'
@@ -98,9 +98,9 @@ BAD_CREDENTIAL = 'Bearer realm="watchword", error="invalid_token"'
 
 
 def test_request_without_token_is_rejected(gateway: Gateway) -> None:
-    told = gateway.ask()
-    assert_rejected(told, NO_CREDENTIAL)
-    assert "error=" not in (told.header("WWW-Authenticate") or "")
+    answer = gateway.ask()
+    assert_rejected(answer, NO_CREDENTIAL)
+    assert "error=" not in (answer.header("WWW-Authenticate") or "")
 
 
 def test_invalid_token_is_rejected(gateway: Gateway) -> None:
@@ -126,8 +126,8 @@ def test_token_revoked_between_requests_is_rejected(gateway: Gateway, trusting_s
 def test_two_authorization_headers_are_rejected(gateway: Gateway, token: Token) -> None:
     good, bad = ("Authorization", f"Bearer {token.text}"), ("Authorization", "Bearer made-up")
     for both in ((good, bad), (bad, good), (good, good)):
-        told = gateway.ask(headers=both)
-        assert (told.status in (400, 401), told.seen) == (True, None)
+        answer = gateway.ask(headers=both)
+        assert (answer.status in (400, 401), answer.seen) == (True, None)
 
 
 def test_request_for_any_host_needs_a_token(gateway: Gateway, token: Token) -> None:
@@ -174,10 +174,10 @@ def test_application_query_is_not_sent_to_watchword(gateway: Gateway, token: Tok
     target = (
         "/a%20b/c?scope=x&watchword.scope=deploy&watchword.privilege=NONE&watchword.audience=x&watchword.status=500"
     )
-    told = gateway.ask(target=target, token=token.text)
-    assert_passed(told, token)
-    assert told.seen is not None
-    assert told.seen.target == target
+    answer = gateway.ask(target=target, token=token.text)
+    assert_passed(answer, token)
+    assert answer.seen is not None
+    assert answer.seen.target == target
     (head,) = tap.heads()
     asked = head.splitlines()[0].split()[1]
     assert asked.startswith("/auth")
@@ -187,18 +187,18 @@ def test_application_query_is_not_sent_to_watchword(gateway: Gateway, token: Tok
 @pytest.mark.parametrize("method", METHODS)
 def test_any_method_passes_with_its_body(gateway: Gateway, token: Token, method: str) -> None:
     for body in ({}, {"body": b"a body"}, {"chunks": [b"a ", b"body"]}):
-        told = gateway.ask(method, token=token.text, **body)
-        assert_passed(told, token)
-        assert told.seen is not None
-        assert (told.seen.method, told.seen.size) == (method, 6 if body else 0)
+        answer = gateway.ask(method, token=token.text, **body)
+        assert_passed(answer, token)
+        assert answer.seen is not None
+        assert (answer.seen.method, answer.seen.size) == (method, 6 if body else 0)
         assert_rejected(gateway.ask(method, **body), NO_CREDENTIAL)
 
 
 def test_large_body_passes_only_with_a_token(gateway: Gateway, token: Token) -> None:
-    told = gateway.ask("POST", token=token.text, body=LARGE)
-    assert_passed(told, token)
-    assert told.seen is not None
-    assert told.seen.digest == hashlib.sha256(LARGE).hexdigest()
+    answer = gateway.ask("POST", token=token.text, body=LARGE)
+    assert_passed(answer, token)
+    assert answer.seen is not None
+    assert answer.seen.digest == hashlib.sha256(LARGE).hexdigest()
     assert gateway.ask("POST", body=b"", token="made-up").seen is None
     assert_rejected(gateway.ask("POST", chunks=[LARGE]), NO_CREDENTIAL)
 
@@ -210,10 +210,10 @@ def test_expect_100_continue_is_answered(gateway: Gateway, token: Token) -> None
         connection.sendall(head)
         assert connection.recv(1024).startswith(b"HTTP/1.1 100 ")
         connection.sendall(b"a body")
-        told = gateway.answer(connection, probe, "POST")
-    assert_passed(told, token)
-    assert told.seen is not None
-    assert told.seen.size == 6
+        answer = gateway.answer(connection, probe, "POST")
+    assert_passed(answer, token)
+    assert answer.seen is not None
+    assert answer.seen.size == 6
     with closing(gateway.connect()) as connection:
         probe, head = gateway.head("POST", "/", token=None, headers=expecting, body=b"a body")
         connection.sendall(head)
@@ -248,8 +248,8 @@ def test_application_query_does_not_change_gateway_requirements(
         for query in ("", "?scope=deploy", "?watchword.scope=other", "?watchword.scope=&watchword.privilege=&x"):
             assert_passed(strict.ask(target=f"/{query}", token=whole.text), whole)
             for token in short:
-                told = strict.ask(target=f"/{query}", token=token.text)
-                assert (told.status, told.seen) == (403, None)
+                answer = strict.ask(target=f"/{query}", token=token.text)
+                assert (answer.status, answer.seen) == (403, None)
             assert_rejected(strict.ask(target=f"/{query}"), NO_CREDENTIAL)
 
 
@@ -258,8 +258,8 @@ def test_requests_are_rejected_while_watchword_is_down(
 ) -> None:
     with running(gateway.recipe, tmp_path / "away", free_port(), application) as alone:
         for sent in (token.text, None):
-            told = alone.ask(token=sent)
-            assert (told.status, told.seen) == (gateway.recipe.away, None)
+            answer = alone.ask(token=sent)
+            assert (answer.status, answer.seen) == (gateway.recipe.away, None)
 
 
 def test_watchword_logs_the_real_client_address(gateway: Gateway, trusting_server: Server) -> None:
@@ -288,9 +288,9 @@ def test_500_requests_on_32_connections_get_the_right_answers(gateway: Gateway, 
         with closing(gateway.connect()) as connection:
             for number in range(first, REQUESTS, CONNECTIONS):
                 token = asking[number % len(asking)]
-                told = gateway.ask(token=token.text if token else None, on=connection)
-                whose = told.seen and told.seen.named("X-Auth-Urn")
-                if (told.status, whose) == ((200, [token.urn]) if token in live else (401, None)):
+                answer = gateway.ask(token=token.text if token else None, on=connection)
+                whose = answer.seen and answer.seen.named("X-Auth-Urn")
+                if (answer.status, whose) == ((200, [token.urn]) if token in live else (401, None)):
                     right.append(number)
 
     threads = [threading.Thread(target=ask, args=(first,)) for first in range(CONNECTIONS)]

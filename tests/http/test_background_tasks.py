@@ -27,7 +27,7 @@ def test_failing_task_is_reported_and_restarted(make_server: MakeServer) -> None
     background = health(server)["parts"]["background"]
     assert background["status"] == "degraded"
     assert reading <= set(background["failing"]) <= maybe
-    assert "no such table" in failures(server)[0]["why"]
+    assert "no such table" in failures(server)[0]["cause"]
 
     change_store(server, "ALTER TABLE misplaced RENAME TO events")
     refused = "SELECT count(*) FROM events WHERE action = 'authentication.failed'"

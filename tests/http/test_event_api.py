@@ -125,8 +125,8 @@ class TestDenials:
         server.http.get("/auth?watchword.privilege=VIEW_AUDIT_LOG", headers={"Authorization": f"Bearer {whole}"})
         found = events(server, actorUrns=[actor], actions=["access.denied"])
         assert [(event["target"], event["detail"]) for event in reversed(found)] == [
-            ("listAccessTokens", {"privilege": MANAGE_ALL, "because": "token_scopes"}),
-            ("/auth", {"privilege": "VIEW_AUDIT_LOG", "because": "token_scopes"}),
+            ("listAccessTokens", {"privilege": MANAGE_ALL, "cause": "token_scopes"}),
+            ("/auth", {"privilege": "VIEW_AUDIT_LOG", "cause": "token_scopes"}),
             ("/auth", {"privilege": "VIEW_AUDIT_LOG"}),
         ]
 
@@ -170,7 +170,7 @@ class TestFailedAuthentication:
         found = events(server, actorUrns=[actor], actions=["authentication.failed"])
         assert [event["tokenId"] for event in found] == [None, made["metadata"]["id"]]
         assert {str(event["detail"]) for event in found} == {
-            str({"reason": "invalid_token", "because": "actor_suspended"})
+            str({"reason": "invalid_token", "cause": "actor_suspended"})
         }
 
     def test_missing_credential_writes_no_event(self, make_server: Make) -> None:

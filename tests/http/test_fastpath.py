@@ -18,14 +18,14 @@ from tests.support import homes
 from tests.support.asking import Asked, asked
 from tests.support.homes import HOLDER, NO_ACTOR, VICTIM, Furnished, Home
 from tests.support.server import ADMIN
-from tests.support.worlds import World, make_worldly_schema
+from tests.support.worlds import World, make_world_schema
 from watchword.domain.errors import Fault
 from watchword.http.graphql.documents import Documents, PreparedDocument
 from watchword.http.graphql.fastpath import FastPath, Memo, PlannedCall
 from watchword.http.graphql.schema import make_schema
 from watchword.wiring import system_clock
 
-WORLDLY = make_worldly_schema()
+WORLD_SCHEMA = make_world_schema()
 SCHEMA = make_schema(system_clock)
 DOCUMENTS = Documents(SCHEMA)
 UNKNOWN = "A" * 43 + "="
@@ -55,7 +55,7 @@ def everything(_name: str) -> bool:
 
 
 def random_world(draw: Random) -> tuple[Asked, World]:
-    what = asked(draw, WORLDLY, {}, everything, mutates=draw.random() < 0.4)
+    what = asked(draw, WORLD_SCHEMA, {}, everything, mutates=draw.random() < 0.4)
     clean, nearly, pauses = draw.random() < 0.4, draw.random() < 0.5, draw.random() < 0.3
     return what, World(draw.randint(0, 2**32), clean=clean, nearly=nearly, pauses=pauses)
 
@@ -69,8 +69,8 @@ def comparable(result: ExecutionResult) -> tuple[str, list[tuple[Any, ...]]]:
 async def compare(what: Asked, world: World) -> bool:
     """Return whether the fast path supports the document."""
     document = parse(what.text)
-    assert validate(WORLDLY, document) == []
-    prepared = PreparedDocument(WORLDLY, document, what.mutates, 1, FastPath(WORLDLY, document), 0)
+    assert validate(WORLD_SCHEMA, document) == []
+    prepared = PreparedDocument(WORLD_SCHEMA, document, what.mutates, 1, FastPath(WORLD_SCHEMA, document), 0)
     here, there = replace(world), replace(world, told=[])
     planned = comparable((await prepared.execute(what.name, what.variables, here))[0])
     reference = comparable((await homes.by_graphql_core(prepared).execute(what.name, what.variables, there))[0])

@@ -46,7 +46,7 @@ def test_gauges_equal_the_totals_of_lists(counted: Server) -> None:
     expected = {
         "watchword_tokens_live": total(counted, LIVE),
         "watchword_tokens_suspended": total(counted, {**LIVE, "values": ["SUSPENDED"]}),
-        "watchword_tokens_unlimited": total(
+        "watchword_tokens_never_expiring": total(
             counted, LIVE, {"field": "expiresAt", "condition": "EXISTS", "negated": True}
         ),
         'watchword_tokens_unused{days="90"}': total(
@@ -59,7 +59,7 @@ def test_gauges_equal_the_totals_of_lists(counted: Server) -> None:
     assert {name: samples[name] for name in expected} == expected
     assert expected["watchword_tokens_suspended"] > 0
     assert samples['watchword_token_uses{day="today"}'] == 0
-    assert 0 < expected["watchword_tokens_unlimited"] < 17  # some of the 17 are revoked
+    assert 0 < expected["watchword_tokens_never_expiring"] < 17  # some of the 17 are revoked
     assert 0 < expected['watchword_tokens_expiring{days="7"}'] < expected['watchword_tokens_expiring{days="30"}']
     assert 0 < expected['watchword_tokens_unused{days="90"}'] < expected["watchword_tokens_live"]
     for count in ("live", "unused"):

@@ -40,5 +40,5 @@ def test_workers_share_the_modules_of_the_main_process(loaded: Counter[str]) -> 
 def test_index_process_does_not_load_the_service(loaded: Counter[str]) -> None:
     """The main process has loaded each of these once."""
     assert loaded["apsw"] == 2
-    service = {"asyncio", "cryptography", "ssl", "watchword.domain.ports", "watchword.engines.embedded"}
+    service = {"asyncio", "cryptography", "ssl", "watchword.domain.ports", "watchword.engines.embedded.engine"}
     assert {name: loaded[name] for name in service} == dict.fromkeys(service, 1)

@@ -14,7 +14,7 @@ from tests.support.server import ADMIN, GENERATE, SET_STATUS, GraphQLRefused, Se
 
 ANN, BOB = "urn:li:corpuser:ann", "urn:li:corpuser:bob"
 OVERVIEW = """query ($all: Boolean) { overview(input: {all: $all}) {
-  live expiring7Days unused90Days unlimited suspended usesByDay { day count } expiriesByDay { day count }
+  live expiring7Days unused90Days neverExpiring suspended usesByDay { day count } expiriesByDay { day count }
   denialsByDay { day count } failedSignInsByDay { day count } owners { actorUrn actorName count } } }"""
 LIST = """query ($actor: String!, $days: Int) {
   listAccessTokens(input: {filters: [{field: "actorUrn", value: $actor}]}) {
@@ -94,7 +94,7 @@ def test_number_of_days_is_limited(used: Server, number: int) -> None:
 
 def test_own_overview_has_own_tokens_and_no_denials(used: Server) -> None:
     found = used.ask(OVERVIEW, actor=ANN)["overview"]
-    numbers = {"live": 4, "expiring7Days": 3, "unused90Days": 0, "unlimited": 0, "suspended": 0}
+    numbers = {"live": 4, "expiring7Days": 3, "unused90Days": 0, "neverExpiring": 0, "suspended": 0}
     assert {name: found[name] for name in numbers} == numbers
     assert found["owners"] == [
         {"actorUrn": ANN, "actorName": "Ann", "count": 3},

@@ -7,7 +7,7 @@ import pytest
 from tests.support.server import ADMIN, GENERATE, MANAGE_ALL, GraphQLRefused, Server
 
 AUDIT = "VIEW_AUDIT_LOG"
-HOLDERS = """query ($input: ListHoldersInput!) { listHolders(input: $input) { total complete holders {
+HOLDERS = """query ($input: ListPrivilegeHoldersInput!) { listPrivilegeHolders(input: $input) { total complete holders {
   actorUrn actorName status policyUrn via groupUrn privilege } } }"""
 EFFECT = """query ($urn: String, $input: PolicyUpdateInput) { policyEffect(urn: $urn, input: $input) {
   appliesTo complete changes { privilege change count users { urn displayName } } } }"""
@@ -54,15 +54,17 @@ def test_holders_are_all_users_members_and_named_actors(server: Server, actor: s
     group = make_group(server, f"held-{name}", actor)
     wide = server.grant(actor, privileges=(), scopes=(f"{name}:*",), groups=[group])
     server.set_status(actor, "SUSPENDED")
-    found = server.ask(HOLDERS, {"input": {"privilege": f"{name}:read"}}, actor=ADMIN)["listHolders"]
+    found = server.ask(HOLDERS, {"input": {"privilege": f"{name}:read"}}, actor=ADMIN)["listPrivilegeHolders"]
     assert (found["total"], found["complete"]) == (3, True)
     rows = [(one["actorUrn"], one["status"], one["via"], one["groupUrn"]) for one in found["holders"]]
     mine = [(actor, "SUSPENDED", "USER", None), (actor, "SUSPENDED", "GROUP", group)]
     assert rows == [(ADMIN, "ACTIVE", "USER", None), *mine]
     assert {one["policyUrn"] for one in found["holders"][1:]} == {wide}
     second = server.ask(HOLDERS, {"input": {"privilege": f"{name}:read", "start": 1, "count": 1}}, actor=ADMIN)
-    assert second["listHolders"]["holders"] == found["holders"][1:2]
-    task = server.ask(HOLDERS, {"input": {"privilege": "GET_ES_TASK_STATUS_PRIVILEGE"}}, actor=ADMIN)["listHolders"]
+    assert second["listPrivilegeHolders"]["holders"] == found["holders"][1:2]
+    task = server.ask(HOLDERS, {"input": {"privilege": "GET_ES_TASK_STATUS_PRIVILEGE"}}, actor=ADMIN)[
+        "listPrivilegeHolders"
+    ]
     assert (task["holders"][0]["actorUrn"], task["holders"][0]["via"]) == (None, "ALL_USERS")
 
 

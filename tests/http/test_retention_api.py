@@ -7,8 +7,8 @@ import pytest
 from tests.support.server import ADMIN, GraphQLRefused, Server
 
 TRUNCATE, RELEASE_HOLDS = "TRUNCATE_TIMESERIES_INDEX_PRIVILEGE", "RELEASE_RETENTION_HOLDS"
-RULE = """series keep removeAfter maxSize maxRows keepLast schedule timeZone window atMost mode hold set changedBy
-  heldBy { series reason setBy byRule }"""
+RULE = """series keep removeAfter maxSize maxRows keepLast schedule timeZone window atMost mode holdReason set changedBy
+  hold { series reason setBy byRule }"""
 SET = f"mutation ($input: RetentionRuleInput!) {{ setRetentionRule(input: $input) {{ {RULE} }} }}"
 GET = f"query ($series: String!) {{ retentionRule(series: $series) {{ {RULE} }} }}"
 LIST = "{ retentionRules { series } }"
@@ -22,7 +22,7 @@ EVENTS = "query ($target: String!) { listEvents(input: {targets: [$target]}) { e
 GIVEN = {
     "keep": "P30D", "removeAfter": "P60D", "maxSize": "20GB", "maxRows": 1_000_000, "keepLast": 1,
     "schedule": "30 2 * * *", "timeZone": "Europe/Berlin", "window": "22:00-06:00", "atMost": "12.5%",
-    "mode": "ENFORCE", "hold": None,
+    "mode": "ENFORCE",
 }  # fmt: skip
 
 
@@ -35,7 +35,7 @@ def refused(server: Server, query: str, variables: dict[str, Any], actor: str = 
 def test_rule_is_set_read_replaced_and_deleted(server: Server) -> None:
     wanted = {"series": "chart.setReadDeleted", **GIVEN}
     made = server.ask(SET, {"input": wanted}, actor=ADMIN)["setRetentionRule"]
-    assert made == wanted | {"set": None, "changedBy": ADMIN, "heldBy": None}
+    assert made == wanted | {"set": None, "changedBy": ADMIN, "holdReason": None, "hold": None}
     assert server.ask(GET, {"series": "CHART.setreaddeleted"}, actor=ADMIN)["retentionRule"] == made
     plain = {"series": "Chart.SetReadDeleted", "keep": "PT36H"}
     changed = server.ask(SET, {"input": plain}, actor=ADMIN)["setRetentionRule"]
@@ -121,7 +121,8 @@ def test_applying_rules_with_policies_needs_the_privilege_for_both(server: Serve
     assert (change["change"], change["series"], change["before"]) == ("CREATE", "chart.declared", None)
     assert change["after"]["set"] == "retention-api"
     shown = server.ask(GET, {"series": "chart.declared"}, actor=ADMIN)["retentionRule"]
-    assert shown["heldBy"] == {"series": "chart.declared", "reason": "tax audit", "setBy": ADMIN, "byRule": True}
+    assert shown["holdReason"] == "tax audit"
+    assert shown["hold"] == {"series": "chart.declared", "reason": "tax audit", "setBy": ADMIN, "byRule": True}
     assert refused(server, RELEASE, {"series": "chart.declared"}).reason == "hold_declared"
     assert server.ask(APPLY, {"input": wanted}, actor=actor)["applyPolicies"]["unchanged"] == 1
     left = server.ask(APPLY, {"input": {"set": "retention-api"}}, actor=actor)["applyPolicies"]

@@ -7,10 +7,10 @@ import pytest
 from tests.http.test_retention_api import DELETE, SET, TRUNCATE, refused
 from tests.support.server import ADMIN, Server
 
-PLAN = """query ($input: RetentionPlanInput) { retentionPlan(input: $input) { total clockUnsteadyForMillis plans {
+PLAN = """query ($input: RetentionPlanInput) { retentionPlan(input: $input) { total pausedForMillis plans {
   series rows nextDueAt outcome rule { series } plan { rowsToDelete } spans { rows } waiting { number } } } }"""
 RUNS = """query ($input: ListRetentionRunsInput) { retentionRuns(input: $input) {
-  start count total runs { number series state askedBy rule } } }"""
+  start count total runs { number series state requestedBy rule } } }"""
 SIZES = "query ($input: SeriesSizesInput) { seriesSizes(input: $input) { series dayMillis rows sizeInBytes } }"
 RUN = "mutation ($series: String!) { runRetention(series: $series) { number state plan { rows } operation { id } } }"
 APPROVE = "mutation ($input: ApproveRetentionRunInput!) { approveRetentionRun(input: $input) { state } }"
@@ -76,7 +76,7 @@ def test_run_by_hand_is_recorded_with_who_asked(server: Server) -> None:
     assert (made["state"], made["operation"]) == ("NOTHING_TO_REMOVE", None)
     found = server.ask(RUNS, {"input": {"series": series.upper()}}, actor=ADMIN)["retentionRuns"]
     [run] = found["runs"]
-    assert (found["total"], run["number"], run["askedBy"]) == (1, made["number"], ADMIN)
+    assert (found["total"], run["number"], run["requestedBy"]) == (1, made["number"], ADMIN)
     assert run["rule"]["keep"] == "P30D"
     assert refused(server, APPROVE, {"input": {"number": made["number"], "rows": 0}}).reason == "run_not_waiting"
     assert refused(server, APPROVE, {"input": {"number": 10**9, "rows": 0}}).reason == "run_not_found"

@@ -305,7 +305,7 @@ def test_exceptions_contain_no_secrets(provoked: Provoked, tmp_path: Path) -> No
         text = printed(raised.value)
         assert not [word for word in ("c2hvcnQ", "short secret", "plain-secret") if word in text]
         assert raised.value.__cause__ is None
-    fault = Fault(Reason.INTERNAL, "public", why="the private why")
+    fault = Fault(Reason.INTERNAL, "public", cause="the private why")
     assert "private" not in printed(fault)
 
 

@@ -56,7 +56,7 @@ def five_tokens(server: Server, actor: str) -> dict[str, str]:
 
 
 class TestList:
-    def test_list_is_sorted_by_latest_expiry_with_unlimited_last(
+    def test_list_is_sorted_by_latest_expiry_with_never_expiring_last(
         self, server: Server, actor: str, five_tokens: dict[str, str]
     ) -> None:
         assert names(server, actor) == ["beta two", "Beta", "alpha", "gone", "never"]

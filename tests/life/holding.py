@@ -10,7 +10,7 @@ import httpx
 from tests.support.server import ADMIN, GENERATE, GraphQLRefused, Server
 
 FIELDS = """id name actorUrn ownerUrn status tokenType createdAt expiresAt revokedAt scopes audience allowedNetworks
-  parentId mintedWith replaces replacedBy replacedAt awaitsFirstUse expiresAtOnceUsed"""
+  parentId createdWith replaces replacedBy replacedAt awaitsFirstUse expiresAtOnceUsed"""
 MADE = f"{{ accessToken metadata {{ {FIELDS} }} }}"
 CREATE = f"mutation ($input: GetAccessTokenInput!) {{ made: createAccessToken(input: $input) {MADE} }}"
 DERIVE = f"mutation ($input: DeriveAccessTokenInput!) {{ made: deriveAccessToken(input: $input) {MADE} }}"

@@ -8,9 +8,9 @@ import pytest
 from tests.life.holding import GET, HeldToken, LifecycleClient, reason_of
 from tests.support.server import ADMIN, GENERATE, MANAGE_ALL, GraphQLRefused
 
-FIND = "query ($token: String!) { getAccessTokenMetadata(token: $token) { mintedWith parentId } }"
+FIND = "query ($token: String!) { getAccessTokenMetadata(token: $token) { createdWith parentId } }"
 LIST = """query ($input: ListAccessTokensInput) { listAccessTokens(input: $input) {
-  tokens { mintedWith parentId } } }"""
+  tokens { createdWith parentId } } }"""
 EVENTS = "query ($of: [String!]) { listEvents(input: {targets: $of}) { events { action actorUrn tokenId detail } } }"
 
 
@@ -27,7 +27,7 @@ class TestDerivedToken:
         ann = lives.new_actor()
         parent = lives.create(ann)
         child = lives.derive(parent.token, name="for a job", description="one night")
-        assert (child["actorUrn"], child["ownerUrn"], child["parentId"], child["mintedWith"]) == (
+        assert (child["actorUrn"], child["ownerUrn"], child["parentId"], child["createdWith"]) == (
             ann,
             ann,
             parent.id,
@@ -42,7 +42,7 @@ class TestDerivedToken:
         derived = lives.derive(maker.token)
         for made_with, parent in ((maker, None), (derived, derived.id)):
             held = lives.create(ann, token=made_with.token)
-            assert (held["mintedWith"], held["parentId"]) == (made_with.id, parent)
+            assert (held["createdWith"], held["parentId"]) == (made_with.id, parent)
             own = {"filters": [{"field": "actorUrn", "value": ann}], "count": 1000}
             for how in ({"token": held.token}, {"actor": ann}):
                 shown = [
@@ -50,13 +50,13 @@ class TestDerivedToken:
                     lives.ask(FIND, {"token": held.token}, **how)["getAccessTokenMetadata"],
                     *lives.ask(LIST, {"input": own}, **how)["listAccessTokens"]["tokens"],
                 ]
-                assert all((one["mintedWith"], one["parentId"]) == (None, None) for one in shown)
-            assert (lives.record(held)["mintedWith"], lives.record(held)["parentId"]) == (made_with.id, parent)
+                assert all((one["createdWith"], one["parentId"]) == (None, None) for one in shown)
+            assert (lives.record(held)["createdWith"], lives.record(held)["parentId"]) == (made_with.id, parent)
             child = lives.derive(held.token)
             mine = lives.ask(GET, {"id": child.id}, token=held.token)["getAccessToken"]
-            assert (mine["mintedWith"], mine["parentId"]) == (held.id, held.id)
+            assert (mine["createdWith"], mine["parentId"]) == (held.id, held.id)
             lives.revoke(child)
-            assert lives.ask(GET, {"id": child.id}, actor=ann)["getAccessToken"]["mintedWith"] == held.id
+            assert lives.ask(GET, {"id": child.id}, actor=ann)["getAccessToken"]["createdWith"] == held.id
             assert lives.rotate(held)["parentId"] is None
             lives.revoke(held)
 
@@ -72,7 +72,7 @@ class TestDerivedToken:
             listed = lives.ask(LIST, {"input": {"filters": filters}}, actor=actor)["listAccessTokens"]["tokens"]
             return [len(listed), lives.revoke_many(dry=True, filters=filters, how={"actor": actor})["count"]]
 
-        for field in ("mintedWith", "parentId"):
+        for field in ("createdWith", "parentId"):
             hidden: list[dict[str, Any]] = [
                 {"field": field, "value": maker.id},
                 {"field": field, "value": "nothing"},
@@ -178,7 +178,7 @@ class TestTokenMintedByALimitedToken:
         maker = lives.create(ann, scopes=[GENERATE, "deploy"], allowedNetworks=["127.0.0.0/8"])
         made = lives.create(ann, token=maker.token, duration="ONE_YEAR")
         assert (made["scopes"], made["allowedNetworks"]) == (maker["scopes"], maker["allowedNetworks"])
-        assert (made["expiresAt"], made["mintedWith"], made["parentId"]) == (maker["expiresAt"], maker.id, None)
+        assert (made["expiresAt"], made["createdWith"], made["parentId"]) == (maker["expiresAt"], maker.id, None)
 
     def test_minted_token_does_not_outlive_its_maker_after_rotation(self, lives: LifecycleClient) -> None:
         ann = lives.new_actor()

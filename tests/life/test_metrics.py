@@ -32,10 +32,10 @@ def test_every_kind_of_revocation_is_counted(lives: LifecycleClient) -> None:
     lives.revoke(minting, cascade=True)
     now_counted(2)
 
-    surrendered = lives.create(ann)
-    lives.derive(surrendered.token)
+    given_up = lives.create(ann)
+    lives.derive(given_up.token)
     for _ in range(2):  # revoked once
-        assert lives.server.http.post("/oauth2/revoke", data={"token": surrendered.token}).status_code == 200
+        assert lives.server.http.post("/oauth2/revoke", data={"token": given_up.token}).status_code == 200
     now_counted(2)
 
     many = [lives.create(ann).id for _ in range(3)]

@@ -107,7 +107,7 @@ class TestNetworks:
         told = life.ask('{ listEvents(input: {actions: ["authentication.failed"]}) { events { tokenId detail } } }')[
             "listEvents"
         ]["events"]
-        assert {"tokenId": held.id, "detail": {"reason": "invalid_token", "because": "network"}} in told
+        assert {"tokenId": held.id, "detail": {"reason": "invalid_token", "cause": "network"}} in told
 
     def test_listed_networks_are_accepted_in_both_ip_versions(self, life: LifecycleClient) -> None:
         assert life.is_accepted(life.create(ADMIN, allowedNetworks=["2001:db8::/32", "127.0.0.0/8"]))
@@ -288,6 +288,6 @@ def test_created_token_is_never_wider_than_its_maker(
         if life.auth(made, f"?watchword.scope={word}").status_code == 204:
             assert life.auth(maker, f"?watchword.scope={word}").status_code == 204
     assert made["expiresAt"] <= maker["expiresAt"]
-    assert made["mintedWith"] == maker.id
+    assert made["createdWith"] == maker.id
     if maker["allowedNetworks"] is not None:
         assert made["allowedNetworks"] is not None

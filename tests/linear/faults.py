@@ -61,7 +61,7 @@ def freeze_primary(cluster: PatroniCluster, probe: Probe) -> None:
 
 def cut_primary(cluster: PatroniCluster, probe: Probe) -> None:
     """The primary reaches neither etcd nor the standbys, and instances reach the primary."""
-    _replaced(cluster, Node.cut, Node.heal, probe)
+    _replaced(cluster, Node.cut, Node.repair, probe)
 
 
 def kill_standby(cluster: PatroniCluster, probe: Probe) -> None:

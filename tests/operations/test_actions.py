@@ -14,7 +14,7 @@ from tests.support.indexed import CANCEL, DAY, Index, NodeIndex, Series, times
 from tests.support.server import ADMIN, Server
 from tests.support.store_file import change_store, look
 from tests.support.waiting import seen_in_time, until
-from watchword.domain.operations import Strategy, Work
+from watchword.domain.operations import OperationProgress, Strategy
 
 PATHS = ("/operations", "/gms/operations", "/api/gms/operations")
 STATUS = ("total", "updated", "created", "deleted", "batches", "version_conflicts", "noops", "retries",
@@ -270,7 +270,7 @@ def reads(server: Server) -> str:
 def test_bug_fails_the_operation_and_unblocks_writes(series: Series, index: Index) -> None:
     """A damaged record stands for a bug: values of wrong types in the plan."""
     series.truncate_nothing()
-    work = orjson.dumps(replace(Work(), source=series.name, blocked_at=now()).packed()).decode()
+    work = orjson.dumps(replace(OperationProgress(), source=series.name, blocked_at=now()).packed()).decode()
     columns = "home, asked_by, asked_at, changed_at"
     if isinstance(index, NodeIndex):
         httpx.put(f"{index.url}/{series.name}/_block/write").raise_for_status()

@@ -12,7 +12,7 @@ from tests.support.server import ADMIN, GraphQLRefused
 from tests.support.waiting import until
 
 HOLD = """mutation ($input: HoldSeriesInput!) { holdSeries(input: $input) {
-  hold { series reason setBy byRule } activeOperations { id cancelAskedBy } } }"""
+  hold { series reason setBy byRule } activeOperations { id cancelRequestedBy } } }"""
 RELEASE = "mutation ($series: String!) { releaseSeries(series: $series) }"
 
 
@@ -32,7 +32,7 @@ def test_hold_stops_a_running_deletion(slow_series: Callable[[], Series]) -> Non
     task = series.truncate(start - DAY // 200, forceDeleteByQuery=True, batchSize=50)
     until(lambda: series.operation(task)["rowsDone"] > 0, "rows are deleted")
     (active,) = held(series)["activeOperations"]
-    assert active == {"id": task, "cancelAskedBy": ADMIN}
+    assert active == {"id": task, "cancelRequestedBy": ADMIN}
     ended = series.over(task)
     rows = series.rows()
     assert ended["state"] == "CANCELLED"

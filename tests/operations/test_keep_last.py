@@ -12,7 +12,7 @@ from tests.support.nodes import SharedNodes
 from tests.support.server import ADMIN
 from tests.support.store_file import change_store, look
 from tests.support.waiting import until
-from watchword.domain.operations import Work
+from watchword.domain.operations import OperationProgress
 
 URNS = 400
 """More than a page of a cluster has."""
@@ -39,7 +39,7 @@ def test_killed_operation_continues_and_keeps_the_last_rows_of_each_urn(make_ser
     [(stored,)] = look(server, "SELECT plan FROM operations")
     plan = json.loads(stored) | {"until": start, "keep_last": 2, "rows": 5 * URNS, "rows_to_delete": 3 * URNS}
     again = "UPDATE operations SET plan = ?, work = ?, state = 'PLANNED', held_until = 0, finished_at = NULL"
-    change_store(server, again, json.dumps(plan), json.dumps(Work().packed()))
+    change_store(server, again, json.dumps(plan), json.dumps(OperationProgress().packed()))
 
     server.start()
     until(lambda: series.operation(task)["rowsDone"] > 0, "it is under way")

@@ -16,7 +16,8 @@ from tests.support.waiting import until
 
 SET = "mutation ($input: RetentionRuleInput!) { setRetentionRule(input: $input) { series } }"
 RUNS = """query ($series: String) { retentionRuns(input: {series: $series}) { total runs {
-  number state dueAt askedBy approvedBy plan { endTimeMillis rows rowsToDelete } operation { id state note } } } }"""
+  number state dueAt requestedBy approvedBy plan { endTimeMillis rows rowsToDelete }
+  operation { id state note } } } }"""
 RUN = "mutation ($series: String!) { runRetention(series: $series) { state operation { id } } }"
 CANCEL = "mutation ($id: String!) { cancelOperation(id: $id) { id } }"
 MINUTE = 60
@@ -143,6 +144,6 @@ def test_run_waits_for_approval_and_again_when_it_has_grown(series: Series) -> N
     assert retention("run", name(series), "--approve", "--yes")[0] == 0
     assert series.rows() == {"young": {"timestampMillis": start}}
     [run] = runs(series)
-    assert (run["state"], run["askedBy"], run["approvedBy"]) == ("DONE", ADMIN, ADMIN)
+    assert (run["state"], run["requestedBy"], run["approvedBy"]) == ("DONE", ADMIN, ADMIN)
     code, said = retention("history", name(series))
     assert "DONE" in said

@@ -193,15 +193,15 @@ def test_retention_rules_of_the_file_are_applied_at_every_start(make_server: Mak
     file.write_text("retention:\n  - {series: chart.a, keep: P7D, hold: tax audit}\n  - {series: chart.b, keep: P7D}\n")
     server = make_server("--policy-file", str(file))
     assert "2 created" in server.out.read_text()
-    rules = "{ retentionRules { series keep set heldBy { byRule reason } } }"
+    rules = "{ retentionRules { series keep set hold { byRule reason } } }"
     held = {"byRule": True, "reason": "tax audit"}
     assert server.ask(rules, actor=ADMIN)["retentionRules"] == [
-        {"series": "chart.a", "keep": "P7D", "set": "default", "heldBy": held},
-        {"series": "chart.b", "keep": "P7D", "set": "default", "heldBy": None},
+        {"series": "chart.a", "keep": "P7D", "set": "default", "hold": held},
+        {"series": "chart.b", "keep": "P7D", "set": "default", "hold": None},
     ]
     server.stop()
     file.write_text("retention:\n  - {series: chart.a, keep: P8D}\n")
     server.start()
     assert server.ask(rules, actor=ADMIN)["retentionRules"] == [
-        {"series": "chart.a", "keep": "P8D", "set": "default", "heldBy": None}
+        {"series": "chart.a", "keep": "P8D", "set": "default", "hold": None}
     ]

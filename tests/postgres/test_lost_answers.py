@@ -64,7 +64,7 @@ def store(run: Run, database: Home, proxy: FaultyProxy, timeout: float) -> Itera
     run(opened.revoke_token(SYSTEM, record(99).id, None))
     run(opened.add_policy(SYSTEM, policy(99, ANN)))
     yield opened
-    proxy.calm()
+    proxy.stop_faults()
     run(opened.close())
 
 
@@ -98,7 +98,7 @@ def test_undelivered_token_is_withdrawn_even_if_its_request_arrives_late(
     with pytest.raises(Fault) as caught:
         run(store.add_token(SYSTEM, record(1), Issue(key(1).kid, PLENTY)))
     assert caught.value.reason is Reason.OUTCOME_UNKNOWN
-    proxy.calm()
+    proxy.stop_faults()
 
     withdrawn = "SELECT 1 FROM withdrawn WHERE id = %s"
     run(asyncio.to_thread(until, lambda: bool(database.look(withdrawn, record(1).id)), "the token is withdrawn"))
@@ -113,7 +113,7 @@ def test_stored_but_undelivered_token_is_revoked(run: Run, store: Store, proxy: 
         run(store.add_token(SYSTEM, record(1), Issue(key(1).kid, PLENTY)))
     assert caught.value.reason is Reason.OUTCOME_UNKNOWN
     assert is_active(database, record(1).id) == [True]
-    proxy.calm()
+    proxy.stop_faults()
 
     run(asyncio.to_thread(until, lambda: is_active(database, record(1).id) == [False], "the token is revoked"))
 

@@ -57,7 +57,7 @@ def test_keyed_token_is_not_withdrawn_after_a_lost_answer(
     with pytest.raises(Fault) as caught:
         run(store.add_token(SYSTEM, made, issue))
     assert caught.value.reason is Reason.OUTCOME_UNKNOWN
-    proxy.calm()
+    proxy.stop_faults()
     kept = run(store.get_idempotency_record(ANN, "digest"))
     assert kept == issue.idempotency
     run(store.close())  # close() finishes every withdrawal
@@ -81,7 +81,7 @@ def test_delayed_request_finds_its_idempotency_key_taken(
         assert caught.value.reason is Reason.OUTCOME_UNKNOWN
         other = await open_store(store_url(database, database.address.port, 30), lambda: 0, ignore)
         await other.add_token(SYSTEM, sooner, again)
-        proxy.calm()
+        proxy.stop_faults()
         proxy.release()
         with pytest.raises(Repeated):
             await other.add_token(SYSTEM, late, issue)

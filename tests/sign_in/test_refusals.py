@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.forging_provider import DISCOVERY, FORGERIES, KEYS, TOKEN, USERINFO, ForgingProvider, Reply
 from tests.support.server import ADMIN, Server
-from tests.support.signing_in import Traveller, signing_in_at
+from tests.support.signing_in import SignInBrowser, signing_in_at
 from tests.support.waiting import until
 from watchword.http.sessions import EXCHANGES
 
@@ -38,21 +38,21 @@ def company(shared_forger: ForgingProvider, tmp_path_factory: pytest.TempPathFac
 
 
 @pytest.fixture
-def browser(company: Server) -> Iterator[Traveller]:
+def browser(company: Server) -> Iterator[SignInBrowser]:
     """The forger asks nobody for a password: `go` signs in."""
-    made = Traveller(company)
+    made = SignInBrowser(company)
     yield made
     made.close()
 
 
 @pytest.fixture
-def another(company: Server) -> Iterator[Traveller]:
-    made = Traveller(company)
+def another(company: Server) -> Iterator[SignInBrowser]:
+    made = SignInBrowser(company)
     yield made
     made.close()
 
 
-def refused(browser: Traveller, answer: httpx.Response, status: int = 400) -> str:
+def refused(browser: SignInBrowser, answer: httpx.Response, status: int = 400) -> str:
     assert answer.status_code == status, answer.text
     assert answer.headers["content-type"] == "text/html; charset=utf-8"
     assert "script-src" in answer.headers["content-security-policy"]
@@ -61,14 +61,14 @@ def refused(browser: Traveller, answer: httpx.Response, status: int = 400) -> st
     return answer.text
 
 
-def test_honest_answer_signs_in(forger: ForgingProvider, browser: Traveller) -> None:
+def test_honest_answer_signs_in(forger: ForgingProvider, browser: SignInBrowser) -> None:
     """So the others are refused for what is forged in them."""
     assert browser.go().status_code == 303
     assert browser.session()["actorUrn"] == "urn:li:corpuser:mallory"
 
 
 @pytest.mark.parametrize("forgery", FORGERIES)
-def test_forged_id_token_is_refused(forger: ForgingProvider, browser: Traveller, forgery: str) -> None:
+def test_forged_id_token_is_refused(forger: ForgingProvider, browser: SignInBrowser, forgery: str) -> None:
     forger.id_token = FORGERIES[forgery]
     refused(browser, browser.go())
 
@@ -87,7 +87,7 @@ def test_forged_id_token_is_refused(forger: ForgingProvider, browser: Traveller,
     ],
 )
 def test_forged_answer_is_refused(
-    forger: ForgingProvider, browser: Traveller, changes: dict[str, str | None], told: str
+    forger: ForgingProvider, browser: SignInBrowser, changes: dict[str, str | None], told: str
 ) -> None:
     forger.authorization = changes
     page = refused(browser, browser.go())
@@ -95,13 +95,13 @@ def test_forged_answer_is_refused(
     assert "<script>" not in page
 
 
-def test_sign_in_that_was_refused_at_the_provider_says_so(forger: ForgingProvider, browser: Traveller) -> None:
+def test_sign_in_that_was_refused_at_the_provider_says_so(forger: ForgingProvider, browser: SignInBrowser) -> None:
     forger.authorization = {"code": None, "error": "access_denied"}
     assert "refused" in refused(browser, browser.go(), 403)
 
 
 def test_answer_counts_once_and_only_in_the_browser_that_began(
-    forger: ForgingProvider, browser: Traveller, another: Traveller
+    forger: ForgingProvider, browser: SignInBrowser, another: SignInBrowser
 ) -> None:
     """Login CSRF: the victim's browser is sent to the attacker's answer."""
     answer = browser.go()
@@ -113,7 +113,7 @@ def test_answer_counts_once_and_only_in_the_browser_that_began(
     assert (repeated.status_code, "did not begin" in repeated.text) == (400, True)
 
 
-def test_code_is_used_once(forger: ForgingProvider, browser: Traveller) -> None:
+def test_code_is_used_once(forger: ForgingProvider, browser: SignInBrowser) -> None:
     first = browser.go()
     forger.authorization = {"code": httpx.URL(str(first.url)).params["code"]}
     assert "not accepted" in browser.go().text
@@ -127,7 +127,7 @@ def test_code_is_used_once(forger: ForgingProvider, browser: Traveller) -> None:
     ],
 )  # fmt: skip
 def test_browser_returns_only_to_pages_of_the_console(
-    forger: ForgingProvider, browser: Traveller, next_page: str
+    forger: ForgingProvider, browser: SignInBrowser, next_page: str
 ) -> None:
     answer = browser.go(next=next_page)
     location = answer.headers["location"]
@@ -147,7 +147,7 @@ def test_browser_returns_only_to_pages_of_the_console(
     ],
 )
 def test_broken_provider_is_an_outage_of_sign_in_only(
-    forger: ForgingProvider, browser: Traveller, company: Server, path: str, reply: Reply
+    forger: ForgingProvider, browser: SignInBrowser, company: Server, path: str, reply: Reply
 ) -> None:
     forger.answers[path] = reply
     assert "does not answer as expected" in refused(browser, browser.go(), 503)
@@ -157,7 +157,7 @@ def test_broken_provider_is_an_outage_of_sign_in_only(
 def test_failed_sign_ins_of_an_address_are_limited(forger: ForgingProvider, tmp_path: Path) -> None:
     """Each asks the provider. On a server of its own: all tests have one address."""
     forger.authorization = {"code": "guessed"}
-    with signing_in_at(lambda _: forger.client, tmp_path) as server, closing(Traveller(server)) as browser:
+    with signing_in_at(lambda _: forger.client, tmp_path) as server, closing(SignInBrowser(server)) as browser:
         allowed = 0
         while (code := browser.go().status_code) == 400:
             allowed += 1
@@ -166,7 +166,7 @@ def test_failed_sign_ins_of_an_address_are_limited(forger: ForgingProvider, tmp_
         assert forger.times_asked(TOKEN) == allowed
 
 
-def test_name_and_address_may_be_missing_if_userinfo_is_away(forger: ForgingProvider, browser: Traveller) -> None:
+def test_name_and_address_may_be_missing_if_userinfo_is_away(forger: ForgingProvider, browser: SignInBrowser) -> None:
     forger.answers[USERINFO] = Reply(500)
     forger.claims["groups"] = []
     assert browser.go().status_code == 303
@@ -176,19 +176,19 @@ def test_name_and_address_may_be_missing_if_userinfo_is_away(forger: ForgingProv
     "claims", [{"sub": "a\ud800"}, {"sub": "a\0"}, {"groups": ["\ud800"]}, {"nonce": "\ud800"}, {"sub": " "}]
 )
 def test_claims_that_are_no_text_are_refused(
-    forger: ForgingProvider, browser: Traveller, claims: dict[str, Any]
+    forger: ForgingProvider, browser: SignInBrowser, claims: dict[str, Any]
 ) -> None:
     forger.claims |= claims
     assert browser.go().status_code in {303, 400, 403}
 
 
-def test_userinfo_of_another_person_is_refused(forger: ForgingProvider, browser: Traveller) -> None:
+def test_userinfo_of_another_person_is_refused(forger: ForgingProvider, browser: SignInBrowser) -> None:
     forger.answers[USERINFO] = Reply.of({"sub": "alice", "preferred_username": "alice", "email": "alice@example.com"})
     assert "another person" in refused(browser, browser.go())
 
 
 def test_slow_provider_ends_in_an_error_and_blocks_nobody(
-    forger: ForgingProvider, browser: Traveller, company: Server
+    forger: ForgingProvider, browser: SignInBrowser, company: Server
 ) -> None:
     released = threading.Event()
     forger.answers[TOKEN] = Reply(until=released)
@@ -204,7 +204,7 @@ def test_slow_provider_ends_in_an_error_and_blocks_nobody(
         released.set()
 
 
-def test_unknown_keys_are_read_again_but_not_each_time(forger: ForgingProvider, browser: Traveller) -> None:
+def test_unknown_keys_are_read_again_but_not_each_time(forger: ForgingProvider, browser: SignInBrowser) -> None:
     browser.go()
     forger.asked.clear()
     forger.id_token = FORGERIES["unknown kid"]
@@ -221,7 +221,7 @@ def test_unknown_keys_are_read_again_but_not_each_time(forger: ForgingProvider, 
     ],
 )  # fmt: skip
 def test_forged_notice_of_logout_ends_nothing(
-    forger: ForgingProvider, browser: Traveller, company: Server, changes: dict[str, Any]
+    forger: ForgingProvider, browser: SignInBrowser, company: Server, changes: dict[str, Any]
 ) -> None:
     assert browser.go().status_code == 303
     sent = {"logout_token": forger.signed(forger.logout_claims(**changes))}
@@ -231,7 +231,7 @@ def test_forged_notice_of_logout_ends_nothing(
 
 
 def test_notice_of_logout_without_a_session_id_ends_all_of_the_person(
-    forger: ForgingProvider, browser: Traveller, another: Traveller, company: Server
+    forger: ForgingProvider, browser: SignInBrowser, another: SignInBrowser, company: Server
 ) -> None:
     assert browser.go().status_code == another.go().status_code == 303
     forged = {"logout_token": forger.signed(forger.logout_claims(), key="x" * 64, algorithm="HS256")}
@@ -247,7 +247,7 @@ def test_notice_of_logout_without_a_session_id_ends_all_of_the_person(
 def test_refused_sign_in_leaves_an_event_without_claims(forger: ForgingProvider, tmp_path: Path) -> None:
     """On a server of its own: only the first rejections from an address have an event each."""
     forger.claims = {"sub": "s-e-c-r-e-t", "preferred_username": "__system", "email": "hidden@example.com"}
-    with signing_in_at(lambda _: forger.client, tmp_path) as server, closing(Traveller(server)) as browser:
+    with signing_in_at(lambda _: forger.client, tmp_path) as server, closing(SignInBrowser(server)) as browser:
         assert browser.go().status_code == 403
 
         def events() -> list[Any]:

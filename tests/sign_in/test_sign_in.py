@@ -14,7 +14,7 @@ import pytest
 from tests.support.browsing import reason_of
 from tests.support.identity_providers import IdentityProvider, ProviderUser
 from tests.support.server import ADMIN, CREATE, Server, watchword
-from tests.support.signing_in import Traveller, signing_in_at, urn
+from tests.support.signing_in import SignInBrowser, signing_in_at, urn
 from tests.support.waiting import until
 
 SESSIONS = "query ($input: ListSessionsInput) { listSessions(input: $input) { total sessions { id method current } } }"
@@ -24,7 +24,7 @@ ACTOR = """query ($urn: String!) { getActor(urn: $urn) { groups externalGroups s
   identity { issuer subject signedInAt } } }"""
 EVENTS = "query ($about: [String!]) { listEvents(input: {aboutUrns: $about}) { events { action actorUrn detail } } }"
 _numbers = itertools.count()
-Travel = Callable[[Server], Traveller]
+Travel = Callable[[Server], SignInBrowser]
 
 
 @pytest.fixture(scope="module")
@@ -41,10 +41,10 @@ def person(identity_provider: IdentityProvider) -> ProviderUser:
 @pytest.fixture
 def travel() -> Iterator[Travel]:
     """Browsers of a test."""
-    made: list[Traveller] = []
+    made: list[SignInBrowser] = []
 
-    def make(server: Server) -> Traveller:
-        made.append(Traveller(server))
+    def make(server: Server) -> SignInBrowser:
+        made.append(SignInBrowser(server))
         return made[-1]
 
     yield make
@@ -53,12 +53,12 @@ def travel() -> Iterator[Travel]:
 
 
 @pytest.fixture
-def browser(company: Server, travel: Travel) -> Traveller:
+def browser(company: Server, travel: Travel) -> SignInBrowser:
     return travel(company)
 
 
 @pytest.fixture
-def another(company: Server, travel: Travel) -> Traveller:
+def another(company: Server, travel: Travel) -> SignInBrowser:
     return travel(company)
 
 
@@ -72,7 +72,7 @@ def actions(server: Server, user: ProviderUser) -> list[str]:
 
 
 def test_person_signs_in_returns_to_the_page_and_acts_as_the_actor(
-    browser: Traveller, company: Server, person: ProviderUser, identity_provider: IdentityProvider
+    browser: SignInBrowser, company: Server, person: ProviderUser, identity_provider: IdentityProvider
 ) -> None:
     answer = browser.sign_in_as(person, "/console/tokens?page=2")
     assert (answer.status_code, answer.headers["location"]) == (303, "/console/tokens?page=2")
@@ -93,7 +93,7 @@ def test_person_signs_in_returns_to_the_page_and_acts_as_the_actor(
 
 
 def test_no_secret_of_the_sign_in_reaches_log_or_events(
-    browser: Traveller, company: Server, person: ProviderUser
+    browser: SignInBrowser, company: Server, person: ProviderUser
 ) -> None:
     answer = browser.sign_in_as(person)
     query = httpx.URL(str(answer.url)).params
@@ -106,7 +106,7 @@ def test_no_secret_of_the_sign_in_reaches_log_or_events(
 
 
 def test_groups_of_the_last_sign_in_grant_and_stop_granting(
-    browser: Traveller, company: Server, person: ProviderUser, identity_provider: IdentityProvider
+    browser: SignInBrowser, company: Server, person: ProviderUser, identity_provider: IdentityProvider
 ) -> None:
     group = f"group of {person.name}"
     company.grant(groups=[f"urn:li:corpGroup:group%20of%20{person.name}"])
@@ -128,7 +128,7 @@ def test_groups_of_the_last_sign_in_grant_and_stop_granting(
 
 
 def test_group_of_the_provider_never_becomes_a_group_made_here(
-    browser: Traveller, company: Server, person: ProviderUser, identity_provider: IdentityProvider
+    browser: SignInBrowser, company: Server, person: ProviderUser, identity_provider: IdentityProvider
 ) -> None:
     name = f"ops-{person.name}"
     create = "mutation ($input: CreateGroupInput!) { createGroup(input: $input) }"
@@ -147,7 +147,11 @@ def test_group_of_the_provider_never_becomes_a_group_made_here(
 
 
 def test_only_the_linked_person_signs_in_as_the_actor(
-    browser: Traveller, another: Traveller, company: Server, person: ProviderUser, identity_provider: IdentityProvider
+    browser: SignInBrowser,
+    another: SignInBrowser,
+    company: Server,
+    person: ProviderUser,
+    identity_provider: IdentityProvider,
 ) -> None:
     browser.signed_in_as(person)
     thief = identity_provider.add_user(f"thief-{person.name}", preferred_username=person.name)
@@ -197,7 +201,7 @@ def test_group_of_a_policy_file_has_the_members_that_are_chosen_there(
 
 
 def test_refused_sign_ins_of_others_do_not_lock_a_person_out(
-    browser: Traveller, another: Traveller, person: ProviderUser, identity_provider: IdentityProvider
+    browser: SignInBrowser, another: SignInBrowser, person: ProviderUser, identity_provider: IdentityProvider
 ) -> None:
     browser.signed_in_as(person)
     thief = identity_provider.add_user(f"claims-{person.name}", preferred_username=person.name)
@@ -207,7 +211,7 @@ def test_refused_sign_ins_of_others_do_not_lock_a_person_out(
 
 
 def test_suspended_actor_is_out_at_the_next_request_and_cannot_return(
-    browser: Traveller, company: Server, person: ProviderUser
+    browser: SignInBrowser, company: Server, person: ProviderUser
 ) -> None:
     browser.signed_in_as(person)
     company.set_status(urn(person), "SUSPENDED")
@@ -220,7 +224,9 @@ def test_suspended_actor_is_out_at_the_next_request_and_cannot_return(
     assert browser.sign_in_as(person).status_code == 303
 
 
-def test_sign_out_ends_the_session_and_offers_that_of_the_provider(browser: Traveller, person: ProviderUser) -> None:
+def test_sign_out_ends_the_session_and_offers_that_of_the_provider(
+    browser: SignInBrowser, person: ProviderUser
+) -> None:
     browser.signed_in_as(person)
     answer = browser.sign_out()
     assert answer.status_code == 200
@@ -232,7 +238,7 @@ def test_sign_out_ends_the_session_and_offers_that_of_the_provider(browser: Trav
 
 
 def test_sign_out_at_the_provider_ends_the_session(
-    browser: Traveller, another: Traveller, person: ProviderUser, identity_provider: IdentityProvider
+    browser: SignInBrowser, another: SignInBrowser, person: ProviderUser, identity_provider: IdentityProvider
 ) -> None:
     """By back-channel logout: of the session there, not of the same person's in another browser."""
     browser.signed_in_as(person)
@@ -266,7 +272,7 @@ def test_sessions_are_listed_and_ended_by_their_owner_and_by_administrators(
     assert reason_of(browser.post()) == (401, "session_over")
 
 
-def test_session_ends_when_it_is_not_used(browser: Traveller, company: Server, person: ProviderUser) -> None:
+def test_session_ends_when_it_is_not_used(browser: SignInBrowser, company: Server, person: ProviderUser) -> None:
     browser.signed_in_as(person)
 
     def age(minutes: int) -> int:
@@ -297,7 +303,7 @@ def test_groups_are_dropped_after_days_without_a_sign_in(
 
 
 def test_sessions_are_listed_and_ended_on_the_command_line(
-    browser: Traveller, company: Server, person: ProviderUser
+    browser: SignInBrowser, company: Server, person: ProviderUser
 ) -> None:
     browser.signed_in_as(person)
     token = company.create(ADMIN)["accessToken"]
@@ -326,7 +332,7 @@ def test_keys_of_the_provider_may_rotate(tmp_path: Path, travel: Travel) -> None
 
 
 def test_offboarded_person_is_in_no_group_and_signed_in_nowhere(
-    browser: Traveller, company: Server, person: ProviderUser
+    browser: SignInBrowser, company: Server, person: ProviderUser
 ) -> None:
     browser.signed_in_as(person)
     offboard = (

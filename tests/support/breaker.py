@@ -65,7 +65,7 @@ class Breaker:
         """The node does it, and nobody hears of it."""
         self._rules.append(_Rule(wanted, lambda handler, request: handler.pass_on(request, back=False), [times]))
 
-    def mend(self) -> None:
+    def repair(self) -> None:
         self._rules.clear()
 
     def asked(self, wanted: Wanted) -> int:

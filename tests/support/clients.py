@@ -79,8 +79,8 @@ class ClientRefused(AssertionError):
         self.info: Any = raised["info"]
 
 
-class Talk:
-    """A program that calls a foreign client as it is told: a line of JSON in, a line out. It keeps what it fetches."""
+class ClientProgram:
+    """A program that calls a foreign client on request: a line of JSON in, a line out. It keeps what it fetches."""
 
     def __init__(self, command: Sequence[str | Path], home: Path, **env: str) -> None:
         self._process = subprocess.Popen(
@@ -110,7 +110,7 @@ class Talk:
         self._process.stdout.close()
 
 
-class Graph(Talk):
+class Graph(ClientProgram):
     """DataHub's own `DataHubGraph`, in its own environment."""
 
     def __init__(self, home: Path) -> None:

@@ -1,7 +1,7 @@
 """The search engines under test. A place is where the indices of one test lie; what happens past the port goes there.
 
 A further engine is a further word in `ENGINES`: the contract's tests know none of them. It is made from pytest's
-factory of folders, once for all tests of a process, and makes places whose names nobody else uses.
+factory of folders, once for all tests of a process, and makes places with unique names.
 """
 
 import json
@@ -17,7 +17,7 @@ import pytest
 from tests.support.engine_nodes import NODE_ENGINES
 from watchword.domain.engine import Engine
 from watchword.domain.indices import Row
-from watchword.engines.embedded import EmbeddedIndex, find_index, open_engine, put_rows
+from watchword.engines.embedded.engine import EmbeddedIndex, find_index, open_engine, put_rows
 from watchword.engines.embedded.index_file import connect
 from watchword.engines.embedded.process import EngineProcess
 from watchword.sqlite_file import transaction

@@ -95,7 +95,7 @@ class FaultyProxy:
         """Pass nothing, on old and new connections."""
         self._calm.clear()
 
-    def calm(self) -> None:
+    def stop_faults(self) -> None:
         self._calm.set()
 
     def cut(self) -> None:

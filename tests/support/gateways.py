@@ -226,7 +226,7 @@ class Gateway:
         body: bytes | None = None,
         chunks: Iterable[bytes] | None = None,
         on: socket.socket | None = None,
-    ) -> "Told":
+    ) -> "GatewayAnswer":
         """One request, on a connection of its own if none is given."""
         if on is None:
             with closing(self.connect()) as connection:
@@ -265,14 +265,16 @@ class Gateway:
         lines = [f"{method} {target} HTTP/1.1", *(f"{name}: {value}" for name, value in sent), "", ""]
         return probe, "\r\n".join(lines).encode("latin-1")
 
-    def answer(self, connection: socket.socket, probe: str, method: str) -> "Told":
+    def answer(self, connection: socket.socket, probe: str, method: str) -> "GatewayAnswer":
         with http.client.HTTPResponse(connection, method=method) as response:
             response.begin()
-            return Told(response.status, response.getheaders(), response.read(), self._application.seen.get(probe))
+            return GatewayAnswer(
+                response.status, response.getheaders(), response.read(), self._application.seen.get(probe)
+            )
 
 
 @dataclass(frozen=True)
-class Told(Answer):
+class GatewayAnswer(Answer):
     seen: Seen | None
     """What reached the application."""
 

@@ -14,7 +14,7 @@ from urllib.parse import urljoin
 
 import httpx
 
-from tests.support.clients import NODE, Talk, node_program
+from tests.support.clients import NODE, ClientProgram, node_program
 from tests.support.ports import free_port
 from tests.support.server import plain_client
 
@@ -44,7 +44,7 @@ class ProviderUser:
     password: str
 
 
-class IdentityProvider(Talk):
+class IdentityProvider(ClientProgram):
     """oidc-provider, until the end of the block. Its issuer is `localhost`, another site than Watchword's 127.0.0.1, as
     a company's provider is.
     """

@@ -15,12 +15,12 @@ from tests.support.traffic import rows_of
 from tests.support.waiting import until
 from watchword.domain.engine import Engine
 from watchword.domain.indices import Row
-from watchword.engines.embedded import open_engine as open_embedded
+from watchword.engines.embedded.engine import open_engine as open_embedded
 
 DAY = 86_400_000
 OPERATION = """query ($id: String!) { operation(id: $id) { id state percent rowsDone rowsToDo note error attempts
   sourceIndex targetIndex tasks { id purpose completed } postCheck { passed rows rowsLeft expected }
-  plan { strategy rows rowsToDelete } cancelAskedBy } }"""
+  plan { strategy rows rowsToDelete } cancelRequestedBy } }"""
 CANCEL = "mutation ($id: String!) { cancelOperation(id: $id) { id state } }"
 OVER = ("DONE", "FAILED", "CANCELLED")
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from bench.peers.keycloak import install, server
-from bench.peers.processes import NotHere
+from bench.peers.processes import NotInstalled
 from tests.support.identity_providers import ProviderUser
 from tests.support.pages import ADDRESS, ROOT, environment
 from tests.support.ports import reserved_port
@@ -96,5 +96,5 @@ def running_keycloak(folder: Path) -> Iterator[Keycloak]:
             url = f"http://localhost:{port}"
             with server(folder, DATABASE, url, (ADMINISTRATOR, password), logged, *dies, JAVA_OPTS_APPEND=requests):
                 yield Keycloak(folder, url, password)
-    except NotHere as why:
+    except NotInstalled as why:
         missing(f"needs Keycloak: {why}")

@@ -52,7 +52,7 @@ class Network:
         for one, other in self._pairs(machine):
             self._ip(one, "neigh", "replace", self.address(other), "lladdr", BOGUS, "dev", "eth0", "nud", "permanent")
 
-    def heal(self, machine: str) -> None:
+    def repair(self, machine: str) -> None:
         for one, other in self._pairs(machine):
             self._ip(one, "neigh", "del", self.address(other), "dev", "eth0")
 

@@ -171,8 +171,8 @@ class Node(Address):
         """Cut the network to the other nodes and their etcd. Clients still reach this node."""
         self._cluster.network.cut(self.name)
 
-    def heal(self) -> None:
-        self._cluster.network.heal(self.name)
+    def repair(self) -> None:
+        self._cluster.network.repair(self.name)
 
 
 class PatroniCluster(Address):

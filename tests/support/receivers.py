@@ -94,8 +94,8 @@ def hang(handler: Handler) -> None:
     threading.Event().wait(60)
 
 
-def die(handler: Handler) -> None:
-    """In the middle of the answer."""
+def close_midway(handler: Handler) -> None:
+    """Close the connection in the middle of the answer."""
     handler.send_response(200)
     handler.send_header("content-length", "100")
     handler.end_headers()

@@ -32,7 +32,7 @@ def signing_in_at(
         yield server
 
 
-class Traveller(Browser):
+class SignInBrowser(Browser):
     """A browser that follows the redirects of a sign-in."""
 
     def go(self, path: str = "/sign-in", **query: str) -> httpx.Response:
@@ -52,7 +52,7 @@ class Traveller(Browser):
         page = self.go(next=next_page)
         return page if self._has_arrived(page) else self.follow(submit_login(self.http, page, user))
 
-    def signed_in_as(self, user: ProviderUser) -> "Traveller":
+    def signed_in_as(self, user: ProviderUser) -> "SignInBrowser":
         answer = self.sign_in_as(user)
         assert answer.status_code == 303, answer.text
         return self

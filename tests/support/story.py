@@ -15,7 +15,7 @@ ACCEPT = "--accept-revived-tokens"
 LATER = "urn:li:corpuser:later"
 
 
-class Story:
+class BackupHistory:
     """A server whose store went on after a backup was made: one token revoked, one made. In a file, or in a home."""
 
     def __init__(self, folder: Path, home: Home | None = None) -> None:
@@ -26,7 +26,7 @@ class Story:
         self.file = folder / "b.db"
         self.tokens: list[Any] = []
 
-    def live_through(self) -> None:
+    def create(self) -> None:
         """Once for a whole run, which may last for hours; so its tokens do too."""
         with self.server as server:
             server.grant(LATER)
@@ -37,19 +37,19 @@ class Story:
             server.revoke(self.ended)
             self.tokens.append(server.create(LATER, duration="ONE_MONTH"))
 
-    def copied(self, folder: Path) -> "Story":
+    def copied(self, folder: Path) -> "BackupHistory":
         shutil.copytree(self.server.folder, folder)
-        copy = Story(folder)
+        copy = BackupHistory(folder)
         copy.tokens = self.tokens
         return copy
 
-    def copied_to(self, folder: Path, home: Home) -> "Story":
+    def copied_to(self, folder: Path, home: Home) -> "BackupHistory":
         """Of one in a home: into another of the same server, as it lies there."""
         assert self.home is not None
         shutil.copytree(self.server.folder, folder)
         shutil.copy(self.home.key_file, home.key_file)
         _clone(self.home, home)
-        copy = Story(folder, home)
+        copy = BackupHistory(folder, home)
         copy.tokens = self.tokens
         return copy
 

@@ -7,17 +7,17 @@ from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
-class Stranger:
+class ForeignServer:
     def __init__(self, server: socketserver.BaseServer) -> None:
         self.url = f"http://127.0.0.1:{server.server_address[1]}"  # type: ignore[index]
         self.came: list[str] = []
 
 
 @contextmanager
-def _running(make: Callable[[list[str]], socketserver.BaseServer]) -> Iterator[Stranger]:
+def _running(make: Callable[[list[str]], socketserver.BaseServer]) -> Iterator[ForeignServer]:
     came: list[str] = []
     server = make(came)
-    stranger = Stranger(server)
+    stranger = ForeignServer(server)
     stranger.came = came
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
     thread.start()
@@ -30,7 +30,7 @@ def _running(make: Callable[[list[str]], socketserver.BaseServer]) -> Iterator[S
 
 
 @contextmanager
-def web_server(status: int, body: str = "<h1>Hello</h1>", **headers: str) -> Iterator[Stranger]:
+def web_server(status: int, body: str = "<h1>Hello</h1>", **headers: str) -> Iterator[ForeignServer]:
     """Answers everything with the same page."""
 
     def make(came: list[str]) -> socketserver.BaseServer:
@@ -56,7 +56,7 @@ def web_server(status: int, body: str = "<h1>Hello</h1>", **headers: str) -> Ite
 
 
 @contextmanager
-def cut_line() -> Iterator[Stranger]:
+def cut_line() -> Iterator[ForeignServer]:
     """Takes the request and hangs up."""
 
     def make(came: list[str]) -> socketserver.BaseServer:
@@ -71,12 +71,12 @@ def cut_line() -> Iterator[Stranger]:
 
 
 @contextmanager
-def endless(head: bytes, again: bytes, *, pause: float = 0) -> Iterator[Stranger]:
+def endless(head: bytes, again: bytes, *, pause: float = 0) -> Iterator[ForeignServer]:
     """Takes the request, begins an answer, and goes on with the same piece for as long as anybody listens."""
     over = threading.Event()
 
     def make(came: list[str]) -> socketserver.BaseServer:
-        class Talk(socketserver.BaseRequestHandler):
+        class Endless(socketserver.BaseRequestHandler):
             def handle(self) -> None:
                 came.append(self.request.recv(65_536).decode("latin-1"))
                 with suppress(OSError):
@@ -84,7 +84,7 @@ def endless(head: bytes, again: bytes, *, pause: float = 0) -> Iterator[Stranger
                     while not over.wait(pause):
                         self.request.sendall(again)
 
-        return socketserver.ThreadingTCPServer(("127.0.0.1", 0), Talk)
+        return socketserver.ThreadingTCPServer(("127.0.0.1", 0), Endless)
 
     with _running(make) as stranger:
         try:

@@ -58,7 +58,7 @@ def records(draw: st.DrawFn) -> TokenRecord:
         owner_urn=draw(st.sampled_from(ACTORS)),
         created_at=draw(times),
         expires_at=draw(st.none() | times),
-        minted_with=draw(st.none() | st.integers(0, 3).map(numbered_id)),
+        created_with=draw(st.none() | st.integers(0, 3).map(numbered_id)),
         last_used_at=last_used_at,
         revoked_at=draw(st.none() | times),
         limits=draw(limits),

@@ -23,7 +23,7 @@ WATCHWORD = (sys.executable, "-m", "watchword")
 ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b\][^\x07]*\x07")
 
 
-def _sit_down_at(terminal: int) -> None:
+def _attach_terminal(terminal: int) -> None:
     """With an ear for Ctrl-C, to which a run that was started in the background is deaf, and its children with it."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     os.login_tty(terminal)
@@ -60,7 +60,7 @@ class Terminal:
         return subprocess.Popen(
             [*(program or WATCHWORD), *words],
             env=environment,
-            preexec_fn=lambda: _sit_down_at(slave),  # noqa: PLW1509 - a few system calls, no lock in them
+            preexec_fn=lambda: _attach_terminal(slave),  # noqa: PLW1509 - a few system calls, no lock in them
         )
 
     def enter(self, text: str) -> None:

@@ -181,7 +181,7 @@ class World:
         return draw.choice(odd) if depth else plain
 
 
-def make_worldly_schema() -> GraphQLSchema:
+def make_world_schema() -> GraphQLSchema:
     schema = build_schema(_SDL)
     for kind in (schema.query_type, schema.mutation_type):
         assert kind is not None

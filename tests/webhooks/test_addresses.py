@@ -122,7 +122,7 @@ def test_failed_attempt_names_the_host_that_cannot_be_resolved(server: Server) -
     server.ask('mutation { deleteWebhook(id: "nowhere") }', actor=ADMIN)
 
 
-def test_name_that_changes_its_address_is_judged_with_each_attempt() -> None:
+def test_name_that_changes_its_address_is_checked_with_each_attempt() -> None:
     """In a network of its own with a name server that first answers with a public address, then with loopback, where a
     program listens.
     """

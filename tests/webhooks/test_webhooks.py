@@ -19,7 +19,7 @@ import standardwebhooks
 from tests.cli.in_process import watchword
 from tests.support.clients import run_node
 from tests.support.pages import ROOT
-from tests.support.receivers import Message, Receiver, bomb, die, endless, hang, status
+from tests.support.receivers import Message, Receiver, bomb, close_midway, endless, hang, status
 from tests.support.server import ADMIN, GraphQLRefused, Server
 from tests.support.system import need_program
 from tests.support.waiting import until
@@ -35,7 +35,7 @@ REPLAY = "mutation ($input: ReplayWebhookInput!) { replayWebhook(input: $input) 
 APPLY = """mutation ($input: ApplyPoliciesInput!) { applyPolicies(input: $input) {
   unchanged undeclaredWebhooks webhooks { change id before after } } }"""
 GET = """query ($id: String!) {
-  getWebhook(id: $id) { state stoppedBecause waiting failingSince nextAttemptAt actions } }"""
+  getWebhook(id: $id) { state stopReason waiting failingSince nextAttemptAt actions } }"""
 DELIVERIES = """query ($input: ListWebhookDeliveriesInput!) { listWebhookDeliveries(input: $input) {
   cursor deliveries { id messageId type state payload attempts { at millis succeeded status error answer } } } }"""
 
@@ -166,7 +166,7 @@ def test_bad_receivers_are_tried_again_and_cost_no_memory(server: Server) -> Non
         "redirect": status(301, location="http://127.0.0.1:9/elsewhere"),
         "endless": endless,
         "bomb": bomb,
-        "dies": die,
+        "closes": close_midway,
         "hangs": hang,
     }
     receivers = {name: Receiver(answer) for name, answer in bad.items()}
@@ -191,15 +191,15 @@ def test_bad_receivers_are_tried_again_and_cost_no_memory(server: Server) -> Non
     assert (attempts["error"]["status"], attempts["error"]["answer"]) == (500, "x" * 1_024)
     assert attempts["redirect"]["status"] == 301
     assert "10 s" in attempts["hangs"]["error"]
-    assert attempts["dies"]["error"]
-    for name in ("error", "redirect", "dies", "hangs"):
+    assert attempts["closes"]["error"]
+    for name in ("error", "redirect", "closes", "hangs"):
         found = get(server, name)
         assert (found["state"], found["waiting"], not found["failingSince"]) == ("ENABLED", 2, False)
-    assert get(server, "gone")["stoppedBecause"] == "gone"
+    assert get(server, "gone")["stopReason"] == "gone"
     assert get(server, "gone")["state"] == "DISABLED"
     for one in receivers.values():
         one.__exit__(None, None, None)
-    for name in ("error", "redirect", "dies", "hangs"):
+    for name in ("error", "redirect", "closes", "hangs"):
         server.ask("mutation ($id: String!) { deleteWebhook(id: $id) }", {"id": name}, actor=ADMIN)
 
 

@@ -21,7 +21,7 @@ _COMMANDS = {
     "group": ("group", "Manage groups of actors that policies name."),
     "actor": ("actor", "List, name, link, suspend, resume and offboard actors."),
     "session": ("actor", "List and end console sessions."),
-    "mail": ("mail", "Choose the mail you get, and test the mail server."),
+    "mail": ("webhook", "Choose the mail you get, and test the mail server."),
     "event": ("event", "Read the audit log."),
     "webhook": ("webhook", "Send events to other services."),
     "index": ("index", "Show, truncate and load the time-series indices."),

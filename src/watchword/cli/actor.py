@@ -168,24 +168,28 @@ def link(client: "Client", urn: str, subject: str | None, issuer: str | None, cl
 
 @actor.command()
 @actor_argument
-@click.option("--revoke-minted", is_flag=True, help="Also revoke live tokens that the actor created for others.")
+@click.option(
+    "--revoke-tokens-for-others", is_flag=True, help="Also revoke live tokens that the actor created for others."
+)
 @click.option("--dry-run", is_flag=True, help="Only show what would be done.")
 @yes_flag
 @json_flag
 @with_client
-def offboard(client: "Client", urn: str, revoke_minted: bool, dry_run: bool, yes: bool, as_json: bool) -> None:
+def offboard(
+    client: "Client", urn: str, revoke_tokens_for_others: bool, dry_run: bool, yes: bool, as_json: bool
+) -> None:
     """Suspend an actor, revoke its tokens, end its sessions and remove it from its groups.
 
     The command shows what it will do, asks, and prints a receipt. Tokens that the actor created for others stay unless
-    you pass --revoke-minted. Service accounts that it created and policies that name it are listed and stay. After a
-    failure, run it again to do the rest.
+    you pass --revoke-tokens-for-others. Service accounts that it created and policies that name it are listed and stay.
+    After a failure, run it again to do the rest.
 
     Example: watchword actor offboard urn:li:corpuser:mallory --dry-run
     """
     need_confirmation(yes=yes, dry_run=dry_run)
     found = client.offboard_actor(urn)
     if not as_json:
-        _show_plan(found, revoke_minted=revoke_minted)
+        _show_plan(found, revoke_tokens_for_others=revoke_tokens_for_others)
     elif dry_run:
         say_json(found)
     if dry_run:
@@ -193,7 +197,7 @@ def offboard(client: "Client", urn: str, revoke_minted: bool, dry_run: bool, yes
             say("This was a dry run. Nothing was changed.")
         return
     confirm(f"Offboard {urn}?", yes=yes)
-    done = client.offboard_actor(urn, dry_run=False, revoke_minted=revoke_minted)
+    done = client.offboard_actor(urn, dry_run=False, revoke_tokens_for_others=revoke_tokens_for_others)
     if as_json:
         say_json(done)
     elif done.receipt is not None:
@@ -202,18 +206,18 @@ def offboard(client: "Client", urn: str, revoke_minted: bool, dry_run: bool, yes
             say(f"  {_unknown(urn)}")
 
 
-def _show_plan(found: "OffboardingReport", *, revoke_minted: bool) -> None:
+def _show_plan(found: "OffboardingReport", *, revoke_tokens_for_others: bool) -> None:
     unknown = "" if found.known else f" {_UNUSED}"
     say(f"{with_name(found.urn, found.display_name)} is {found.status}.{unknown}")
     if (before := found.suspension) is not None:
-        revoked = plural(before.tokens.count + before.minted_tokens.count, "token")
+        revoked = plural(before.tokens.count + before.tokens_for_others.count, "token")
         by = with_name(before.actor_urn, before.actor_name)
         say(f"  Suspended at {iso(before.at)} by {by}; {revoked} revoked since.")
     _show_part(plural(found.token_count, "live token"), "to revoke", [f"{t.id}  {t.name}" for t in found.tokens])
     _show_part(
-        f"{plural(found.minted_token_count, 'live token')} created for others",
-        "to revoke" if revoke_minted else "kept (--revoke-minted revokes them)",
-        [f"{t.id}  {t.name}  {with_name(t.actor_urn, t.actor_name)}" for t in found.minted_tokens],
+        f"{plural(found.tokens_for_others_count, 'live token')} created for others",
+        "to revoke" if revoke_tokens_for_others else "kept (--revoke-tokens-for-others revokes them)",
+        [f"{t.id}  {t.name}  {with_name(t.actor_urn, t.actor_name)}" for t in found.tokens_for_others],
     )
     _show_part(plural(found.session_count, "console session"), "to end", [])
     _show_part(plural(len(found.groups), "group"), "to leave", found.groups)
@@ -234,8 +238,8 @@ def _show_receipt(urn: str, receipt: "OffboardingResult") -> None:
     say(f"Offboarded {urn} at {iso(receipt.at)}.")
     say("  Suspended the actor.")
     say(f"  Revoked {plural(receipt.tokens.count, 'token')}. Receipt: {receipt.tokens.digest}")
-    if (minted := receipt.minted_tokens) is not None:
-        say(f"  Revoked {plural(minted.count, 'token')} created for others. Receipt: {minted.digest}")
+    if (for_others := receipt.tokens_for_others) is not None:
+        say(f"  Revoked {plural(for_others.count, 'token')} created for others. Receipt: {for_others.digest}")
     say(f"  Ended {plural(receipt.session_count, 'console session')}, left {plural(len(receipt.groups), 'group')}.")
 
 

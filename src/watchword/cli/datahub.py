@@ -139,7 +139,7 @@ def status(client: "Client", as_json: bool) -> None:
         "Imported tokens": found.tokens,
         "Live": found.live,
         "Of these, used in 30 days": found.used_in_30_days,
-        "Of these, never expire": found.unlimited,
+        "Of these, never expire": found.never_expiring,
         "Last one expires": TimeCell(found.last_expires_at, "none"),
         "Last change by an import": TimeCell(found.last_changed_at, "unknown"),
         "Salt of DataHub": "set" if found.has_salt else "not set: every imported token is rejected",

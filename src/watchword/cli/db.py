@@ -152,7 +152,7 @@ def _ask_to_choose(seen: RestorePreview, *, as_json: bool) -> NoReturn:
         say_json(_preview_json(seen))
     since = seen.since
     if since is None:
-        revived = f"tokens revoked since are valid again: how many is unknown, {seen.unknown_because}"
+        revived = f"tokens revoked since are valid again: how many is unknown, {seen.unknown_reason}"
     else:
         revived = f"{len(since.revived):,} of them, revoked since, are valid again"
     warn(
@@ -168,7 +168,7 @@ def _restored_lines(restored: RestoreResult, settings: Settings) -> Iterator[str
     if restored.choice is RestoreChoice.REVOKE_ALL:
         yield f"Revoked: all {_unrevoked(seen.contents)} in it."
     elif since is None:
-        yield f"Tokens revoked after the backup are valid again: which is unknown, {seen.unknown_because}."
+        yield f"Tokens revoked after the backup are valid again: which is unknown, {seen.unknown_reason}."
         yield f"The backup holds {plural(seen.contents.live, 'live token')}."
     else:
         yield f"Revoked tokens that are valid again: {len(since.revived):,}."
@@ -248,7 +248,7 @@ def _preview_json(seen: RestorePreview) -> dict[str, object]:
         "file": str(seen.file),
         **_contents_json(seen.contents),
         "compared": seen.since is not None,
-        "notComparedBecause": seen.unknown_because,
+        "notComparedBecause": seen.unknown_reason,
         **{name: getattr(seen.since, field, None) for name, field in _CHANGES.items()},
     }
 

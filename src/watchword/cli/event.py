@@ -88,14 +88,14 @@ def _follow(client: "Client", limit: int, filters: dict[str, Any]) -> "Iterator[
             sys.stdout.flush()
             time.sleep(FOLLOW_SECONDS)
 
-    asked = filters["since"]
+    requested = filters["since"]
     for number, found in enumerate(patiently(poll), 1):
         yield from reversed(found)
         seen |= {one.id: one.at for one in found}
         if seen:
             newest = max(seen.values())
             since = newest - (LATEST if number % LATEST_EVERY == 0 else LATE)
-            filters["since"] = max(asked or since, since)
+            filters["since"] = max(requested or since, since)
             seen = {id_: at for id_, at in seen.items() if at >= newest - LATEST}
 
 

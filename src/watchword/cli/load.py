@@ -229,9 +229,9 @@ def _reporting(loader: Loader, source: str) -> Iterator[None]:
         warn(f"{loader.loaded:,} rows were loaded into {loader.name}. {again}")
         raise
     except Fault as fault:
-        why = f" {fault.why[:500].rstrip('.')}." if fault.why else ""
+        cause = f" {fault.cause[:500].rstrip('.')}." if fault.cause else ""
         raise OperatorError(
-            f"{fault.message}{why} At least {loader.loaded:,} rows of {source} are in {loader.name}. {again}"
+            f"{fault.message}{cause} At least {loader.loaded:,} rows of {source} are in {loader.name}. {again}"
         ) from fault
 
 

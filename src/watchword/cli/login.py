@@ -105,7 +105,7 @@ def login(url: str | None, profile: str | None, device: bool, by_token: bool, as
 
 
 def _approved_token(chosen: Profile, *, browser: bool) -> Secret[str]:
-    """The token of this terminal, once somebody has approved it in a browser."""
+    """The token of this terminal, once it is approved in a browser."""
     with open_client(ChosenServer(chosen.url), None) as client:
         try:
             started = client.start_device_login(host=_host_label())

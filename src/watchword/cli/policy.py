@@ -350,7 +350,7 @@ def diff(client: "Client", file: Path, prune: bool, as_json: bool) -> None:
 
 
 def read_declaration(file: Path) -> domain.PolicyDeclaration:
-    """Of a policy file; - is standard input."""
+    """Read a policy file; - is standard input."""
     from watchword.policyfile import MAX_BYTES, read_policy_file, read_policy_text
 
     if str(file) == "-":
@@ -385,7 +385,7 @@ def _reader(client: "Client", file: Path) -> "Callable[..., AppliedPolicies]":
 def _declared_entities(
     entities: DeclaredEntities,
 ) -> "tuple[list[DeclaredGroupInfo], list[DeclaredAccountInfo]]":
-    """As the client takes them: an account names only groups whose members are not declared."""
+    """Convert them to records of the client: an account names only groups whose members are not declared."""
     from watchword.client import DeclaredAccountInfo, DeclaredGroupInfo
 
     open_groups = [group for group in entities.groups if group.urn in entities.open_groups]
@@ -542,13 +542,13 @@ def _readable_webhooks(client: "Client") -> "list[WebhookInfo]":
 
 def _exported_webhook(webhook: "WebhookInfo") -> dict[str, Any]:
     shown = json_value(webhook)
-    enabled = webhook.state != WebhookState.DISABLED.value or webhook.stopped_because is not None
+    enabled = webhook.state != WebhookState.DISABLED.value or webhook.stop_reason is not None
     return {name: shown[name] for name in DECLARED if name != "enabled"} | {"enabled": enabled}
 
 
 def declared_fields(rule: "RetentionRuleInfo") -> dict[str, Any]:
-    """As a policy file declares them."""
-    shown = json_value(rule) | {"mode": rule.mode.lower()}
+    """Return the fields as a policy file declares them."""
+    shown = json_value(rule) | {"mode": rule.mode.lower(), "hold": rule.hold_reason}
     return {name: shown[name] for name in RULE_FIELDS if shown[name] is not None}
 
 

@@ -308,8 +308,8 @@ _PHRASES = {"See getIndexSizes.": "See: watchword index sizes", "entityType": "e
 def in_flag_names(error: BadRequest | NotFound) -> str:
     """The error, which names the client's argument first, with the name of the flag instead."""
     sentence = str(error)
-    for theirs, ours in _PHRASES.items():
-        sentence = re.sub(rf"(?<!\w){re.escape(theirs)}(?!\w)", ours, sentence)
+    for server_phrase, phrase in _PHRASES.items():
+        sentence = re.sub(rf"(?<!\w){re.escape(server_phrase)}(?!\w)", phrase, sentence)
     argument = error.argument if isinstance(error, BadRequest) else None
     context = click.get_current_context(silent=True)
     if argument is None or context is None or not sentence.startswith(argument):

@@ -47,8 +47,8 @@ _COLUMNS: "list[Column[RetentionRuleInfo]]" = [
     Column("SCHEDULE", lambda rule: f"{rule.schedule} {rule.time_zone}", free=True),
     Column(
         "HELD BY",
-        lambda rule: None if rule.held_by is None else rule.held_by.set_by,
-        name=lambda rule: _holder(rule.held_by),
+        lambda rule: None if rule.hold is None else rule.hold.set_by,
+        name=lambda rule: _holder(rule.hold),
     ),
     Column("SET", lambda rule: rule.set),
 ]
@@ -101,7 +101,7 @@ def show(client: "Client", series: str, as_json: bool) -> None:
         "Schedule": f"{rule.schedule} {rule.time_zone}",
         "Window": rule.window,
         "At most": f"{rule.at_most} of the rows without approval",
-        "Held": None if rule.held_by is None else _hold_words(rule.held_by),
+        "Held": None if rule.hold is None else _hold_words(rule.hold),
         "Set": rule.set,
         "Changed": TimeCell(rule.changed_at),
         "Changed by": with_name(rule.changed_by, rule.changed_by_name),
@@ -329,7 +329,7 @@ _RUN_COLUMNS: "list[Column[RetentionRunInfo]]" = [
     Column("REMOVED", _removed),
     Column("OF ROWS", lambda run: None if run.plan is None else run.plan.rows),
     Column("RULE", lambda run: str(run.rule["series"])),
-    Column("REQUESTED BY", lambda run: run.asked_by, name=lambda run: run.asked_by_name),
+    Column("REQUESTED BY", lambda run: run.requested_by, name=lambda run: run.requested_by_name),
     Column("APPROVED BY", lambda run: run.approved_by, name=lambda run: run.approved_by_name),
     Column("OPERATION", lambda run: None if run.operation is None else run.operation.id),
 ]

@@ -197,7 +197,7 @@ class TokenSearch:
     def _add(self, file: str, leak: Leak) -> None:
         digest = sha256(leak.token.reveal().encode()).digest()
         first = digest not in self._known
-        verdict = self._known[digest] = self._judge(leak) if first else self._known[digest]
+        verdict = self._known[digest] = self._check(leak) if first else self._known[digest]
         self.hits.append(hit := Hit(file, leak.line, leak.column, verdict))
         if first and verdict.live and verdict.status != FOREIGN:
             self.live.append((leak.token, hit))
@@ -207,7 +207,7 @@ class TokenSearch:
         name = without_tokens(os.fsdecode(error.filename or "standard input"))
         warn(f"{error.strerror}: {name}".rstrip(": "))
 
-    def _judge(self, leak: Leak) -> Verdict:
+    def _check(self, leak: Leak) -> Verdict:
         expired = leak.expires_at is not None and leak.expires_at <= self._now
         status = EXPIRED if expired else UNKNOWN
         verdict = Verdict(status, not expired, None, None, None, leak.actor, leak.issuer, leak.expires_at)
@@ -291,7 +291,7 @@ _DOT = rb"(?:\.|%2[eE])" + _JOINTS_HERE
 
 
 def _rest(signature: int) -> re.Pattern[bytes]:
-    """After the header: the claims, and a signature of so many characters."""
+    """After the header: the claims, and a signature of this many characters."""
     characters = rb"(?:" + _CHARACTER + _JOINTS_HERE + b"){%d}" % (signature - 1) + _CHARACTER
     return re.compile(_run(_CHARACTER, 16_384) + _DOT + characters)
 

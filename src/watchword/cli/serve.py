@@ -128,7 +128,7 @@ def _health_sentence(answer: Any) -> str:
 def doctor(wiring: Wiring, /, as_json: bool, **flags: str | None) -> None:
     """Check settings, store, keys, clock, address and permissions; exit with 1 if anything is BAD.
 
-    It changes nothing and works whether the service runs or not. A running service is judged by its answers, the next
+    It changes nothing and works whether the service runs or not. A running service is checked by its answers, the next
     start by the settings given here.
 
     Example: watchword doctor --data-dir ./watchword-data

@@ -384,7 +384,7 @@ def report_operation(operation: "OperationInfo", *, as_json: bool = False) -> No
     by_copy = plan.strategy == "REINDEX"
     kept = "The index is unchanged." if by_copy else f"{operation.status.deleted:,} rows were deleted before."
     if operation.state == "CANCELLED":
-        by = f" by {operation.cancel_asked_by}" if operation.cancel_asked_by else ""
+        by = f" by {operation.cancel_requested_by}" if operation.cancel_requested_by else ""
         raise OperatorError(f"The operation {operation.id} was cancelled{by}. {kept}")
     if operation.state != "DONE":
         raise OperatorError(

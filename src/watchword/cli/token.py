@@ -248,7 +248,7 @@ def _relations(found: "TokenInfo") -> dict[str, Cell]:
     """The tokens that it depends on or replaces; most tokens have none."""
     pairs: dict[str, Cell] = {
         "Derived from": found.parent_id,
-        "Minted with": found.minted_with,
+        "Created with": found.created_with,
         "Replaces": found.replaces,
         "Replaced by": found.replaced_by,
     }
@@ -648,7 +648,7 @@ def overview(client: "Client", all_actors: bool, as_json: bool) -> None:
         "Live": found.live,
         "Expiring in 7 days": found.expiring_7_days,
         "Unused for 90 days": found.unused_90_days,
-        "Unlimited": found.unlimited,
+        "Never expire": found.never_expiring,
         "Suspended": found.suspended,
         "Uses, 30 days": _chart(found.uses_by_day),
         "Expiries, 12 weeks": _chart(found.expiries_by_day, width=7),
@@ -661,6 +661,6 @@ def overview(client: "Client", all_actors: bool, as_json: bool) -> None:
 
 
 def _chart(days: "Sequence[DayCountInfo]", width: int = 1) -> str:
-    """A bar for each so many days, and their sum."""
+    """Show a bar for each group of days, and their sum."""
     counts = [one.count for one in days]
     return f"{sparkline([sum(counts[at : at + width]) for at in range(0, len(counts), width)])} {sum(counts):,}"

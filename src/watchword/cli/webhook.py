@@ -1,10 +1,11 @@
-"""`watchword webhook`."""
+"""`watchword webhook` and `watchword mail`."""
 
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from watchword.cli.local import Wiring
 from watchword.cli.options import (
     ActorParam,
     DurationParam,
@@ -16,17 +17,20 @@ from watchword.cli.options import (
     need_change,
     page_size,
     repeatable,
+    with_settings,
     yes_flag,
 )
 from watchword.cli.output import Column, TimeCell, json_text, say, show_list, show_one, show_result, warn
 from watchword.cli.remote import confirm, with_client
 from watchword.cli.run import CommandGroup, WrongUse
 from watchword.client.records import from_millis
-from watchword.domain.errors import OperatorError
-from watchword.domain.names import GROUP_PREFIX
+from watchword.domain.errors import Fault, OperatorError
+from watchword.domain.mail import MailKind, SendResult, one_line
+from watchword.domain.names import GROUP_PREFIX, check_email
 
 if TYPE_CHECKING:
-    from watchword.client import Client, NewWebhook, WebhookDelivery, WebhookInfo
+    from watchword.client import Client, MailPreference, NewWebhook, WebhookDelivery, WebhookInfo
+    from watchword.settings import Settings
 
 _COLUMNS: "list[Column[WebhookInfo]]" = [
     Column("ID", lambda webhook: webhook.id),
@@ -112,7 +116,7 @@ def show(client: "Client", id_: str, as_json: bool) -> None:
         "Actions": found.actions or "all",
         "Actors": found.actor_urns or "all",
         "Tokens of": found.group_urns or "all",
-        "State": found.state if found.stopped_because is None else f"{found.state} ({found.stopped_because})",
+        "State": found.state if found.stop_reason is None else f"{found.state} ({found.stop_reason})",
         "Last delivered": TimeCell(found.last_delivered_at, "never"),
         "Waiting": found.waiting,
         "Dropped": found.dropped,
@@ -137,7 +141,7 @@ def show(client: "Client", id_: str, as_json: bool) -> None:
 def update(client: "Client", id_: str, as_json: bool, **wanted: Any) -> None:
     """Change a webhook: given flags replace its values, the rest stays. --action '' removes the filter by action.
 
-    Enabling a stopped webhook sends what waits. One that was disabled gets events from now on.
+    Enabling a stopped webhook sends the waiting deliveries. A disabled one gets events from now on.
 
     Example: watchword webhook update chat --action token.created --action token.revoked
     Example: watchword webhook update chat --disable
@@ -220,7 +224,7 @@ def deliveries(client: "Client", id_: str, waiting: bool, limit: int, as_json: b
 def replay(client: "Client", id_: str, delivery: str | None, since: int | None, as_json: bool) -> None:
     """Send deliveries again: one, all events since a time, or, without a flag, all waiting deliveries.
 
-    A stopped webhook sends again.
+    A stopped webhook resumes.
 
     Example: watchword webhook replay chat --since 2d
     Example: watchword webhook replay chat --delivery 1042
@@ -235,7 +239,7 @@ def replay(client: "Client", id_: str, delivery: str | None, since: int | None, 
 
 
 def _given(wanted: dict[str, Any]) -> dict[str, Any]:
-    """As the client takes it. An empty word empties a list."""
+    """Convert flags to arguments of the client. An empty word empties a list."""
     wanted["url"] = wanted.pop("to")
     for name in ("actions", "actors", "groups"):
         if name in wanted:
@@ -251,3 +255,57 @@ def _show_new(made: "NewWebhook", *, json: bool) -> None:
         return
     say(made.secret.reveal())
     warn(f"This is the secret of the webhook {made.webhook.id}. It is not shown again.")
+
+
+_KIND = click.Choice([kind.value for kind in MailKind])
+_PREFERENCES: "list[Column[MailPreference]]" = [
+    Column("KIND", lambda preference: preference.kind),
+    Column("WANTED", lambda preference: "yes" if preference.enabled else "no"),
+    Column("SENT", lambda preference: "yes" if preference.sent else "no"),
+    Column("MEANING", lambda preference: preference.description, free=True),
+]
+
+
+@click.group(cls=CommandGroup)
+def mail() -> None:
+    """Choose the mail you get, and test the mail server."""
+
+
+@mail.command()
+@click.option("--off", type=_KIND, multiple=True, help="Get no more mail of this kind. Repeatable.")
+@click.option("--on", type=_KIND, multiple=True, help="Get mail of this kind again. Repeatable.")
+@json_flag
+@with_client
+def preferences(client: "Client", off: tuple[str, ...], on: tuple[str, ...], as_json: bool) -> None:
+    """Show which kinds of mail you want, after switching some off or on, and which of them the server sends.
+
+    Example: watchword mail preferences --off new-network
+    """
+    if set(off) & set(on):
+        raise WrongUse("--off and --on must not name the same kind.")
+    found = client.mail_preferences()
+    if off or on:
+        unwanted = {one.kind for one in found if not one.enabled} | set(off)
+        client.set_mail_preferences(sorted(unwanted - set(on)))
+        found = client.mail_preferences()
+    show_list(found, _PREFERENCES, json=as_json, empty="")
+
+
+@mail.command("test")
+@click.argument("address", metavar="ADDRESS")
+@json_flag
+@with_settings("smtp_url", "smtp_from", "smtp_ca_file", "public_url")
+@click.pass_obj
+def send_test(wiring: Wiring, address: str, as_json: bool, settings: "Settings") -> None:
+    """Send a test mail, with the settings of this server.
+
+    Example: watchword mail test alice@example.org
+    """
+    try:
+        check_email(address, "ADDRESS")
+    except Fault as fault:
+        raise WrongUse(fault.message) from None
+    result, words = wiring.send_test_mail(settings, address)
+    if result is not SendResult.SENT:
+        raise OperatorError(f"The mail was not sent ({result.value}): {one_line(words)}")
+    show_result(f"Sent a test mail to {address}", {"address": address, "sent": True}, json=as_json)

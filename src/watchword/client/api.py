@@ -136,7 +136,7 @@ def list_by_offset(
 
     Each page starts with the last item of the page before. If it does not, items before the offset were removed, and
     the listing steps back. Items given before are skipped. Every order stays the same meanwhile, except the order by
-    last use. After 100 steps back the listing goes on without this check, so that it ends.
+    last use. After 100 steps back the listing continues without this check, so that it ends.
 
     `fetch` makes the request for (start, count); `key` identifies an item.
     """
@@ -592,7 +592,7 @@ class Api:
 
         def fetch(start: int, count: int) -> ApiRequest[ResultPage[PrivilegeHolder]]:
             wanted = {"privilege": privilege, "start": start, "count": count}
-            return _page("listHolders", "holders", PrivilegeHolder, "ListHoldersInput!", wanted)
+            return _page("listPrivilegeHolders", "holders", PrivilegeHolder, "ListPrivilegeHoldersInput!", wanted)
 
         return list_by_offset(fetch, lambda one: f"{one.actor_urn} {one.policy_urn} {one.group_urn}", page_size)
 
@@ -789,12 +789,18 @@ class Api:
 
     @_sends
     def offboard_actor(
-        self, urn: str, *, dry_run: bool = True, revoke_minted: bool = False
+        self, urn: str, *, dry_run: bool = True, revoke_tokens_for_others: bool = False
     ) -> ApiRequest[OffboardingReport]:
         """Suspend an actor, revoke its tokens, end its sessions and remove it from its groups. A dry run, the default,
-        only reports what there is. `revoke_minted` also revokes tokens that the actor created for others.
+        only reports what there is. `revoke_tokens_for_others` also revokes tokens that the actor created for others.
         """
-        variables = {"input: OffboardActorInput!": {"urn": urn, "dryRun": dry_run, "revokeMinted": revoke_minted}}
+        variables = {
+            "input: OffboardActorInput!": {
+                "urn": urn,
+                "dryRun": dry_run,
+                "revokeTokensForOthers": revoke_tokens_for_others,
+            }
+        }
         return ask("offboardActor", OffboardingReport, variables, mutation=True, changes=not dry_run)
 
     @_lists
@@ -872,7 +878,7 @@ class Api:
         groups: Iterable[str] | None = None,
         enabled: bool | None = None,
     ) -> ApiRequest[WebhookInfo]:
-        """Change a webhook; None stays as it is. Enabling a stopped one sends what waits."""
+        """Change a webhook; None stays as it is. Enabling a stopped one sends the waiting deliveries."""
         wanted = {"name": name, "url": url, "enabled": enabled, **_event_filter(actions, actors, groups)}
         variables = {"id: String!": webhook_id, "input: UpdateWebhookInput!": wanted}
         return ask("updateWebhook", WebhookInfo, variables, mutation=True, arguments=_WEBHOOK_ID)
@@ -919,7 +925,7 @@ class Api:
         delivery_id: str | None = None,
         since: datetime | None = None,
     ) -> ApiRequest[WebhookReplay]:
-        """Send a delivery again, or all events since a time, or with neither what waits."""
+        """Send a delivery again, or all events since a time, or with neither the waiting ones."""
         when = None if since is None else to_millis("since", since)
         variables = {"input: ReplayWebhookInput!": {"id": webhook_id, "deliveryId": delivery_id, "since": when}}
         return ask("replayWebhook", WebhookReplay, variables, mutation=True, arguments=_WEBHOOK_ID)
@@ -1098,7 +1104,7 @@ class Api:
 
     @_sends
     def approve_retention_run(self, number: int, rows: int) -> ApiRequest[RetentionRunInfo]:
-        """Approve a run that waits and would remove so many rows. Raises `Conflict` if it would remove another number.
+        """Approve a run that waits and would remove this number of rows. Raises `Conflict` if the number differs.
         If there are more when it starts, it waits again. Needs Truncate time series index.
         """
         variables = {"input: ApproveRetentionRunInput!": {"number": number, "rows": rows}}

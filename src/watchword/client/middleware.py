@@ -164,9 +164,9 @@ class VerifyTokens:
             sent = [(name.encode(), response.headers[name].encode("latin-1")) for name in named]
             return _Verdict(None, response.status_code, sent, bytes(body))
 
-    def _unavailable(self, why: str) -> _Verdict:
+    def _unavailable(self, cause: str) -> _Verdict:
         """The reason goes to the log only; the client learns that it may retry."""
-        _log.warning("cannot verify tokens at %s: %s", self._connection, why)
+        _log.warning("cannot verify tokens at %s: %s", self._connection, cause)
         sentence = "Tokens cannot be verified at the moment. Retry soon."
         return _no(UNAVAILABLE, "watchword_unavailable", sentence, (b"retry-after", b"1"))
 

@@ -85,7 +85,7 @@ class TokenInfo(Record):
     audience: tuple[str, ...] | None = None
     allowed_networks: tuple[str, ...] | None = None
     parent_id: str | None = None
-    minted_with: str | None = None
+    created_with: str | None = None
     replaces: str | None = None
     replaced_by: str | None = None
     replaced_at: datetime | None = None
@@ -162,7 +162,7 @@ class OverviewInfo(Record):
     expiring_7_days: int = field(metadata={GRAPHQL_NAME: "expiring7Days"})
     unused_90_days: int | None = field(metadata={GRAPHQL_NAME: "unused90Days"})
     """None until the server has read through a large store."""
-    unlimited: int
+    never_expiring: int
     suspended: int
     """Tokens of suspended actors. They are not live."""
     uses_by_day: tuple[DayCountInfo, ...]
@@ -385,12 +385,12 @@ class OffboardedTokens(Record):
 
 
 class OffboardingResult(Record):
-    """What an offboarding did. `minted_tokens` is None if it did not revoke them."""
+    """What an offboarding did. `tokens_for_others` is None if it did not revoke them."""
 
     at: datetime
     status: str
     tokens: OffboardedTokens
-    minted_tokens: OffboardedTokens | None
+    tokens_for_others: OffboardedTokens | None
     session_count: int
     groups: tuple[str, ...]
 
@@ -402,12 +402,12 @@ class OffboardingSuspension(Record):
     actor_urn: str
     actor_name: str | None
     tokens: OffboardedTokens
-    minted_tokens: OffboardedTokens
+    tokens_for_others: OffboardedTokens
 
 
 class OffboardingReport(Record):
     """What an actor had before its offboarding. `receipt` says what was done; it is None after a dry run. `suspension`
-    is None if the actor was active. `tokens`, `minted_tokens` (issued by the actor for others; both the last used
+    is None if the actor was active. `tokens`, `tokens_for_others` (issued by the actor for others; both the last used
     first) and `service_accounts` (created by it) have at most 100 entries.
     """
 
@@ -418,8 +418,8 @@ class OffboardingReport(Record):
     known: bool
     token_count: int
     tokens: tuple[TokenInfo, ...]
-    minted_token_count: int
-    minted_tokens: tuple[TokenInfo, ...]
+    tokens_for_others_count: int
+    tokens_for_others: tuple[TokenInfo, ...]
     session_count: int
     service_accounts: tuple[ServiceAccountInfo, ...]
     groups: tuple[str, ...]
@@ -526,7 +526,7 @@ class WebhookInfo(Record):
     actor_urns: tuple[str, ...]
     group_urns: tuple[str, ...]
     state: str
-    stopped_because: str | None
+    stop_reason: str | None
     created_at: datetime
     created_by: str
     created_by_name: str | None
@@ -583,7 +583,7 @@ class ImportStatusInfo(Record):
 
     tokens: int
     live: int
-    unlimited: int
+    never_expiring: int
     used_in_30_days: int
     last_expires_at: datetime | None
     last_changed_at: datetime | None
@@ -706,8 +706,8 @@ class OperationInfo(Record):
     tasks: tuple[EngineTaskInfo, ...]
     status: TaskCounters
     post_check: PostCheckInfo | None
-    cancel_asked_at: datetime | None
-    cancel_asked_by: str | None
+    cancel_requested_at: datetime | None
+    cancel_requested_by: str | None
 
     @property
     def is_over(self) -> bool:
@@ -726,7 +726,9 @@ class RetentionHold(Record):
 
 
 class RetentionRuleInfo(Record):
-    """A retention rule, with the values as a policy file has them. `held_by` is the hold in effect, if any."""
+    """A retention rule, with the values as a policy file has them. `hold` is the hold in effect, if any;
+    `hold_reason` the reason of the hold that the rule itself declares.
+    """
 
     series: str
     keep: str
@@ -739,16 +741,18 @@ class RetentionRuleInfo(Record):
     window: str | None
     at_most: str
     mode: str
-    hold: str | None
+    hold_reason: str | None
     set: str | None
     changed_at: datetime
     changed_by: str
     changed_by_name: str | None
-    held_by: RetentionHold | None
+    hold: RetentionHold | None
 
 
 class HeldSeries(Record):
-    """A hold that was set, and the operations on the series that are not over yet. They were asked to cancel."""
+    """A hold that was set, and the operations on the series that are not over yet. All are cancelled, except one
+    that is SWAPPING.
+    """
 
     hold: RetentionHold
     active_operations: tuple[OperationInfo, ...]
@@ -765,8 +769,8 @@ class RetentionRunInfo(Record):
     rule: Json
     plan: TruncationPlan | None
     operation: OperationInfo | None
-    asked_by: str
-    asked_by_name: str | None
+    requested_by: str
+    requested_by_name: str | None
     approved_by: str | None
     approved_by_name: str | None
     approved_at: datetime | None

@@ -46,7 +46,7 @@ export function barChart({ label, series, onBrush }) {
   const peak = Math.max(0, ...sums);
   const most = peak || 1;
   const id = newId("chart");
-  const told = (/** @type {number} */ at) => `${dayName(days[at])}: ${series.map((one) => (series.length > 1
+  const describe = (/** @type {number} */ at) => `${dayName(days[at])}: ${series.map((one) => (series.length > 1
     ? `${number(one.days[at].count)} ${one.name}` : number(one.days[at].count))).join(", ")}`;
   return html`<figure class="chart">
     <figcaption id="${id}" class="unseen">${label}</figcaption>
@@ -57,8 +57,8 @@ export function barChart({ label, series, onBrush }) {
         const height = (one.days[at].count / most) * 100;
         top -= height;
         return height ? svg`<rect class="${one.kind}" x="${at + 0.1}" y="${top}" width="0.8" height="${height}"></rect>` : null;
-      })}<rect class="whole" x="${at}" y="0" width="1" height="100"><title>${told(at)}</title></rect></g>`;
-    })}</svg>${onBrush && days.length ? brush(label, days, told, onBrush) : null}</div>
+      })}<rect class="whole" x="${at}" y="0" width="1" height="100"><title>${describe(at)}</title></rect></g>`;
+    })}</svg>${onBrush && days.length ? brush(label, days, describe, onBrush) : null}</div>
     <div class="axis quiet small" aria-hidden="true">${[0, Math.floor((days.length - 1) / 2), days.length - 1].map((at) => html`<span
       >${days[at] ? dayName(days[at]) : ""}</span>`)}</div>
     <div class="unseen"><table aria-labelledby="${id}"><thead><tr><th scope="col">Day</th>${series.map((one) => html`<th
@@ -73,9 +73,9 @@ const legend = (series) => html`<span class="legend">${series.map((one) => html`
 
 /**
  * A layer over the bars that chooses a span of them.
- * @param {string} label @param {string[]} days @param {(at: number) => string} told @param {(from: string, to: string) => void} choose
+ * @param {string} label @param {string[]} days @param {(at: number) => string} describe @param {(from: string, to: string) => void} choose
  */
-function brush(label, days, told, choose) {
+function brush(label, days, describe, choose) {
   let [from, to] = [days.length - 1, days.length - 1];
   let pressed = false;
   const ends = () => (from < to ? [from, to] : [to, from]);
@@ -88,7 +88,7 @@ function brush(label, days, told, choose) {
     mark.setAttribute("x", String(first));
     mark.setAttribute("width", String(last - first + 1));
     node.setAttribute("aria-valuenow", String(to));
-    node.setAttribute("aria-valuetext", first === last ? told(to) : `${dayName(days[first])} to ${dayName(days[last])}`);
+    node.setAttribute("aria-valuetext", first === last ? describe(to) : `${dayName(days[first])} to ${dayName(days[last])}`);
   };
   /** @param {PointerEvent} event */
   const under = (event) => {
@@ -101,7 +101,7 @@ function brush(label, days, told, choose) {
     choose(days[first], days[last]);
   };
   return html`<div class="brush" tabindex="0" role="slider" aria-label="${label}: choose days. Shift extends, Enter applies."
-    aria-valuemin="0" aria-valuemax="${days.length - 1}" aria-valuenow="${to}" aria-valuetext="${told(to)}"
+    aria-valuemin="0" aria-valuemax="${days.length - 1}" aria-valuenow="${to}" aria-valuetext="${describe(to)}"
     @pointerdown=${(/** @type {PointerEvent} */ event) => {
       if (event.button) return;
       pressed = true;
@@ -110,7 +110,7 @@ function brush(label, days, told, choose) {
       draw(layer(event));
     }}
     @pointermove=${(/** @type {PointerEvent} */ event) => {
-      layer(event).title = told(under(event));
+      layer(event).title = describe(under(event));
       if (!pressed) return;
       to = under(event);
       draw(layer(event));

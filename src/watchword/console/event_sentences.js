@@ -33,7 +33,7 @@ const SENTENCES = {
   "token.updated": (e) => (e.detail.oldName ? [by(e), " renamed ", { text: e.detail.oldName, thing: true }, " to ", token(e), whose(e)]
     : [by(e), " changed the description of ", token(e), whose(e)]),
   "token.imported": (e) => [by(e), " imported ", token(e), whose(e), " from DataHub"],
-  "token.expiring": (e) => [token(e), whose(e), ` expires in ${counted(e.detail.days, "day")} at the most`],
+  "token.expiring": (e) => [token(e), whose(e), ` expires within ${counted(e.detail.days, "day")}`],
   "token.new_network": (e) => [token(e), whose(e), ` was used from a new network: ${e.detail.network}`],
   "token.found_by_scan": (e) => ["A scan found ", token(e), whose(e)],
   "tokens.revoked": (e) => [by(e), ` revoked ${counted(e.detail.count, "token")} at once`],
@@ -66,7 +66,7 @@ const SENTENCES = {
   "operation.swapping": (e) => [operation(e, true), " replaces the index by its copy"],
   "operation.done": (e) => [operation(e, true), " finished"],
   "operation.failed": (e) => [operation(e, true), ` failed: ${e.detail.error ?? "unknown error"}`],
-  "operation.cancel_asked": (e) => [by(e), " asked to cancel ", operation(e)],
+  "operation.cancel_requested": (e) => [by(e), " requested to cancel ", operation(e)],
   "operation.cancelled": (e) => [operation(e, true), " was cancelled"],
   "retention.rule_set": (e) => [by(e), " set the retention rule of ", thing(e)],
   "retention.rule_deleted": (e) => [by(e), " deleted the retention rule of ", thing(e)],
@@ -188,7 +188,7 @@ const terminal = (event) => `: ${event.detail.client}${event.detail.host ? ` on 
 /** What was missing: to the token, or to its actor. @param {AuditEvent} event */
 function denial({ detail }) {
   const missing = detail.privilege ? privilegeName(detail.privilege) : detail.scope ? `the scope ${detail.scope}` : null;
-  return missing && (detail.because === "token_scopes" ? `: the scopes of the token do not include ${missing}` : `: lacks ${missing}`);
+  return missing && (detail.cause === "token_scopes" ? `: the scopes of the token do not include ${missing}` : `: lacks ${missing}`);
 }
 
 /** @type {Record<string, string>} */
@@ -199,4 +199,4 @@ const REJECTIONS = {
 };
 
 /** @param {AuditEvent} event */
-const rejection = ({ detail }) => REJECTIONS[detail.because ?? detail.reason] ?? String(detail.reason ?? "").replaceAll("_", " ");
+const rejection = ({ detail }) => REJECTIONS[detail.cause ?? detail.reason] ?? String(detail.reason ?? "").replaceAll("_", " ");

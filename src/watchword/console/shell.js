@@ -147,7 +147,7 @@ export async function signOut() {
   }
   const both = elsewhere && await ask({
     title: "You are signed out here",
-    content: html`<p>At <strong>${new URL(elsewhere).hostname}</strong> you are still signed in: whoever uses this browser can
+    content: html`<p>At <strong>${new URL(elsewhere).hostname}</strong> you are still signed in: anyone who uses this browser can
       sign in here again without a password.</p>`,
     action: "Sign out there too",
     cancel: "Stay signed in there",

@@ -45,7 +45,7 @@ export async function revoke(context, token, { close, changed }) {
   const ends = counts ? counts.one.count : 1;
   // It may have expired since it was shown; then nothing else is revoked with it.
   const withIt = dead ? ends : Math.max(0, ends - 1);
-  const minted = counts ? counts.all.count - counts.one.count : 0;
+  const createdWithIt = counts ? counts.all.count - counts.one.count : 0;
   let cascade = dead;
   const signedIn = token.id === context.me.tokenId;
   const done = await ask({
@@ -62,8 +62,8 @@ export async function revoke(context, token, { close, changed }) {
           or its rotation partner` : "no other token"}</dd>`
           : html`<dt>Also revoked</dt><dd>tokens derived from it; they could not be counted</dd>`}
       </dl>
-      ${minted && !dead ? html`<label class="choice"><input type="checkbox" name="cascade"><span>Also revoke the
-        ${counted(minted, "token")} created with it<small>Anyone who had this token may have created them.</small></span></label>` : null}
+      ${createdWithIt && !dead ? html`<label class="choice"><input type="checkbox" name="cascade"><span>Also revoke the
+        ${counted(createdWithIt, "token")} created with it<small>Anyone who had this token may have created them.</small></span></label>` : null}
       ${signedIn ? warning(html`<p>You are signed in with this token: you will be signed out.</p>`) : null}`,
     act: async (form) => {
       cascade = dead || form.get("cascade") !== null;

@@ -29,7 +29,7 @@ import { status } from "./components.js";
  * @property {string[] | null} audience
  * @property {string[] | null} allowedNetworks
  * @property {string | null} parentId
- * @property {string | null} mintedWith
+ * @property {string | null} createdWith
  * @property {string | null} replaces
  * @property {string | null} replacedBy
  * @property {number | null} replacedAt
@@ -47,7 +47,7 @@ export const ROW = `id name description actorUrn actorName ownerUrn ownerName to
   parentId replacedBy replacedAt awaitsFirstUse`;
 
 /** All fields of a token. */
-export const WHOLE = `${ROW} urn useCount lastNetwork audience allowedNetworks mintedWith replaces expiresAtOnceUsed`;
+export const WHOLE = `${ROW} urn useCount lastNetwork audience allowedNetworks createdWith replaces expiresAtOnceUsed`;
 
 /** @type {Filter} Live, expired and revoked. Without it a list leaves revoked tokens out. */
 export const ANY_STATUS = { field: "status", condition: "IN", values: ["ACTIVE", "EXPIRED", "REVOKED"] };

@@ -34,7 +34,7 @@ const FIELDS = `${ROW} useCount lastNetwork`;
 const LIST = `query Tokens($input: ListAccessTokensInput) {
   listAccessTokens(input: $input) { start count total tokens { ${FIELDS} usesByDay { day count } } } }`;
 const FILE = `query TokenFile($input: ListAccessTokensInput) { listAccessTokens(input: $input) { total tokens { ${FIELDS} } } }`;
-const NUMBERS = "query Numbers($all: Boolean) { overview(input: {all: $all}) { live expiring7Days unused90Days unlimited } }";
+const NUMBERS = "query Numbers($all: Boolean) { overview(input: {all: $all}) { live expiring7Days unused90Days neverExpiring } }";
 const MOST_ROWS = 10_000;
 const ROWS_AT_ONCE = 1_000;
 
@@ -282,7 +282,7 @@ export async function tokenList(first, { title, path, base, everyone, nothing })
         const found = (await graphql(NUMBERS, { all: everyone }, { signal })).overview;
         /** @type {[number | null, string, string][]} */
         const links = [[found.live, "live", ""], [found.expiring7Days, `expire${found.expiring7Days === 1 ? "s" : ""} within 7 days`, "&expires=week"],
-          [found.unused90Days, "not used in 90 days", "&used=idle90"], [found.unlimited, "never expire", "&expires=never"]];
+          [found.unused90Days, "not used in 90 days", "&used=idle90"], [found.neverExpiring, "never expire", "&expires=never"]];
         render(box, links.map(([count, words, query]) => html`<li><a href="${path}?status=live${query}">${count === null ? "" : number(count)} ${words}</a></li>`));
       });
     } catch {

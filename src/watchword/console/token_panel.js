@@ -19,10 +19,10 @@ import { edit, revoke, rotate } from "./token_actions.js";
 const DAYS = 30;
 const GET = `query Token($id: String!) { getAccessToken(id: $id) { ${WHOLE} usesByDay(days: ${DAYS}) { day count } networks }
   listPrivileges { name displayName allows } }`;
-const KIN = `query Kin($input: ListAccessTokensInput) { listAccessTokens(input: $input) { tokens { ${ROW} mintedWith } } }`;
-const MADE = `query Made($derived: ListAccessTokensInput, $minted: ListAccessTokensInput) {
-  derived: listAccessTokens(input: $derived) { total tokens { ${ROW} mintedWith } }
-  minted: listAccessTokens(input: $minted) { total tokens { ${ROW} mintedWith } } }`;
+const KIN = `query Kin($input: ListAccessTokensInput) { listAccessTokens(input: $input) { tokens { ${ROW} createdWith } } }`;
+const MADE = `query Made($derived: ListAccessTokensInput, $created: ListAccessTokensInput) {
+  derived: listAccessTokens(input: $derived) { total tokens { ${ROW} createdWith } }
+  created: listAccessTokens(input: $created) { total tokens { ${ROW} createdWith } } }`;
 const EVENTS = `query History($input: ListEventsInput) { listEvents(input: $input) { events { ${EVENT} } } }`;
 const MOST_EVENTS = 20;
 const MOST_LEVELS = 8;
@@ -204,14 +204,14 @@ async function ancestors(context, token) {
   const above = [];
   /** @type {Map<string, Token>} */
   const known = new Map();
-  let next = token.parentId ?? token.mintedWith;
+  let next = token.parentId ?? token.createdWith;
   let wanted = [next, token.replaces, token.replacedBy].filter((id) => id !== null);
   while (wanted.length) {
     const input = asked(context, token, "id", wanted);
     for (const one of (await graphql(KIN, { input }, { signal: context.signal })).listAccessTokens.tokens) known.set(one.id, one);
     const found = next === null ? undefined : known.get(next);
     if (next !== null) above.push({ id: next, token: found });
-    next = found ? found.parentId ?? found.mintedWith : null;
+    next = found ? found.parentId ?? found.createdWith : null;
     wanted = next === null || above.length >= MOST_LEVELS || above.some(({ id }) => id === next) ? [] : [next];
   }
   return { above, known };
@@ -227,17 +227,17 @@ async function descendants(context, token) {
   for (let depth = 0; level.length && depth < MOST_LEVELS && seen.size <= MOST_NODES; depth += 1) {
     const found = await graphql(MADE, {
       derived: asked(context, token, "parentId", level),
-      minted: asked(context, token, "mintedWith", level),
+      created: asked(context, token, "createdWith", level),
     }, { signal: context.signal });
     level = [];
-    for (const child of [...found.derived.tokens, ...found.minted.tokens]) {
+    for (const child of [...found.derived.tokens, ...found.created.tokens]) {
       if (seen.has(child.id)) continue;
       seen.add(child.id);
       level.push(child.id);
-      const under = child.parentId && seen.has(child.parentId) ? child.parentId : child.mintedWith;
+      const under = child.parentId && seen.has(child.parentId) ? child.parentId : child.createdWith;
       children.set(under, [...(children.get(under) ?? []), child]);
     }
-    more += Math.max(found.derived.total - found.derived.tokens.length, 0) + Math.max(found.minted.total - found.minted.tokens.length, 0);
+    more += Math.max(found.derived.total - found.derived.tokens.length, 0) + Math.max(found.created.total - found.created.tokens.length, 0);
   }
   return { children, more };
 }
@@ -255,7 +255,7 @@ const asked = ({ me }, token, field, ids) => ({
 
 /** @param {Token} token how it came to be */
 const origin = (token) => (token.parentId ? "derived: it is revoked and expires with the token above"
-  : token.mintedWith ? "created with the token above; stays valid without it" : "");
+  : token.createdWith ? "created with the token above; stays valid without it" : "");
 
 /** @param {Token} token @param {Map<string, Token>} known @param {Place} place */
 const succession = (token, known, place) => html`${token.replaces ? html`<p>replaces ${other(token.replaces, known.get(token.replaces), place)}</p>` : null}

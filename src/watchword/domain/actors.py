@@ -152,15 +152,15 @@ class ActorPage(NamedTuple):
     more: bool
 
 
-def parse_actor_search(asked: Mapping[str, Any]) -> ActorSearch:
+def parse_actor_search(fields: Mapping[str, Any]) -> ActorSearch:
     """Validate the page that a caller requests. A prefix without `urn:` is a user name."""
-    count = check_page_size(asked.get("count"))
-    after = check_text(asked.get("cursor") or "", "cursor", MAX_URN)
-    prefix = check_text(asked.get("prefix") or "", "prefix", MAX_URN)
+    count = check_page_size(fields.get("count"))
+    after = check_text(fields.get("cursor") or "", "cursor", MAX_URN)
+    prefix = check_text(fields.get("prefix") or "", "prefix", MAX_URN)
     if prefix and not prefix.startswith("urn:"):
         prefix = USER_PREFIX + prefix
-    query = check_text(asked.get("query") or "", "query", MAX_URN)
-    return ActorSearch(count, after, prefix, bool(asked.get("onlySuspended")), query)
+    query = check_text(fields.get("query") or "", "query", MAX_URN)
+    return ActorSearch(count, after, prefix, bool(fields.get("onlySuspended")), query)
 
 
 class Caller(NamedTuple):
@@ -325,12 +325,12 @@ class AccountPage:
 class AccountGain(NamedTuple):
     """Privileges and scopes that a holder of MANAGE_SERVICE_ACCOUNTS gains by creating a token for an account."""
 
-    manager: str  # a user, a group, or EVERYBODY
+    manager: str  # a user, a group, or ALL_USERS
     account: str
     rights: tuple[str, ...]
 
 
-EVERYBODY = "all users"
+ALL_USERS = "all users"
 # Holders of these already have access to everything.
 _BOUNDLESS = {Privilege.MANAGE_ACCESS_TOKENS, Privilege.MANAGE_POLICIES}
 
@@ -349,7 +349,7 @@ def gains(policies: tuple[Policy, ...], groups: Mapping[str, list[str]], account
     held = {user: rights(user, groups.get(user, ())) for user in sorted({u for p in managing for u in p.users})}
     held |= {group: rights("", (group,)) for group in sorted({g for p in managing for g in p.groups})}
     if any(policy.all_users for policy in managing):
-        held[EVERYBODY] = rights("", ())
+        held[ALL_USERS] = rights("", ())
     for manager, (own, scopes) in held.items():
         for account in accounts if not own & _BOUNDLESS else ():
             granted, covered = rights(account, groups.get(account, ()))

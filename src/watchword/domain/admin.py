@@ -52,12 +52,12 @@ class ChangesSinceBackup:
 
 @dataclass(frozen=True, slots=True)
 class RestorePreview:
-    """What a restore changes. `since` is None if the current store cannot be read; `unknown_because` says why."""
+    """What a restore changes. `since` is None if the current store cannot be read; `unknown_reason` says why."""
 
     file: Path
     contents: BackupContents
     since: ChangesSinceBackup | None
-    unknown_because: str | None = None
+    unknown_reason: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -112,18 +112,18 @@ class Revocation(NamedTuple):
     number: int
 
 
-def parse_selection(asked: Mapping[str, Any], now: int) -> Selection:
-    ids, at_most = asked.get("ids"), asked.get("atMost")
+def parse_selection(fields: Mapping[str, Any], now: int) -> Selection:
+    ids, at_most = fields.get("ids"), fields.get("atMost")
     if ids is not None:
         ids = tuple(dict.fromkeys(check_token_id(text, f"ids[{index}]") for index, text in enumerate(ids)))
-    filters = parse_filters(asked.get("filters") or [], now)
+    filters = parse_filters(fields.get("filters") or [], now)
     if at_most is not None and at_most < 0:
         raise invalid("atMost", "atMost must be 0 or more.")
-    if ids is not None and len(asked["ids"]) > MOST_IDS:
+    if ids is not None and len(fields["ids"]) > MOST_IDS:
         raise invalid("ids", f"ids may have at most {MOST_IDS:,} entries. Use filters for more.")
-    if ids is None and not filters and not asked.get("all"):
+    if ids is None and not filters and not fields.get("all"):
         raise unconfirmed()
-    return Selection(ids, filters, bool(asked.get("all")), bool(asked.get("cascade")), at_most)
+    return Selection(ids, filters, bool(fields.get("all")), bool(fields.get("cascade")), at_most)
 
 
 def check_count(count: int, at_most: int | None = None) -> None:

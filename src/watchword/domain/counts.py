@@ -64,7 +64,7 @@ MAX_OWNERS = 10
 COUNT_SECONDS = 60.0
 """What counting all tokens may take."""
 FEW_TOKENS = 20_000
-"""Up to so many tokens, all counts are made at once. Of an actor with more, these are counted."""
+"""Up to this many tokens, all counts are made at once. Of an actor with more, these are counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class TokenCounts:
     """Live tokens: neither revoked nor expired, and their actor is not suspended (`TokenRecord.effective_status`)."""
 
     live: int = 0
-    unlimited: int = 0
+    never_expiring: int = 0
     """Without an expiry."""
     expiring: tuple[int, ...] = (0,) * len(EXPIRING_DAYS)
     """Those that expire within 1, within 7 and within 30 days."""

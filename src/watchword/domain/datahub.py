@@ -1,7 +1,7 @@
 """Import from DataHub: what the rows of its table `metadata_aspect_v2` become here, and why some do not come.
 
 DataHub never validated names, descriptions and urns. A name that breaks our rules is cleaned, so that no token is lost
-for its name. What has no meaning here is left out and reported, never guessed.
+for its name. What has no meaning here is skipped and reported, never guessed.
 """
 
 import json
@@ -176,7 +176,7 @@ class Report:
 
     @property
     def changes(self) -> dict[str, int]:
-        """How many of each noun were changed."""
+        """Return how many of each noun were changed."""
         return {noun.value: count for noun in Noun if (count := self.count(noun, *CHANGES))}
 
 
@@ -230,7 +230,7 @@ def _texts(value: object) -> list[str]:
 
 
 def _passes(check: Callable[[str, str], str], value: object) -> bool:
-    """Whether it is a text that passes this check."""
+    """Return whether it is a text that passes this check."""
     try:
         return isinstance(value, str) and bool(check(value, "value"))
     except Fault:
@@ -268,8 +268,8 @@ def read_person(urn: str, aspects: Mapping[str, Mapping[str, Any]]) -> ImportedP
     if not _passes(check_actor, urn):
         raise LeftOut("its urn is reserved or not valid here")
     status, removed = (aspects.get(name, {}) for name in ("corpUserStatus", "status"))
-    said = [status["status"] == "SUSPENDED"] if status.get("status") in ("SUSPENDED", "ACTIVE") else []
-    said += [removed["removed"] is not False] if "removed" in removed else []
+    states = [status["status"] == "SUSPENDED"] if status.get("status") in ("SUSPENDED", "ACTIVE") else []
+    states += [removed["removed"] is not False] if "removed" in removed else []
     info, edited = (aspects.get(name, {}) for name in ("corpUserInfo", "corpUserEditableInfo"))
     names = [name for source in (edited, info) for name in (source.get("displayName"), source.get("fullName")) if name]
     emails = [email for email in (edited.get("email"), info.get("email")) if _passes(check_email, email)]
@@ -277,7 +277,7 @@ def read_person(urn: str, aspects: Mapping[str, Mapping[str, Any]]) -> ImportedP
     groups += _texts(aspects.get("nativeGroupMembership", {}).get("nativeGroups"))
     return ImportedPerson(
         urn,
-        suspended=any(said) if said else None,
+        suspended=any(states) if states else None,
         display_name=name_from(names[0], name_of(urn)) if names else None,
         email=emails[0] if emails else None,
         description=description_from(edited.get("aboutMe") or info.get("title")),
@@ -305,7 +305,7 @@ def read_group(urn: str, aspects: Mapping[str, Mapping[str, Any]]) -> ImportedGr
 
 @dataclass(frozen=True, slots=True)
 class TokenRules:
-    """What decides whether a token comes."""
+    """What decides whether a token is imported."""
 
     now: int
     actors: Collection[str]
@@ -414,7 +414,7 @@ def read_policy(urn: str, info: Mapping[str, Any], other_groups: Collection[str]
 
 
 def _is_limited(resources: object) -> bool:
-    """Whether a policy counts for some resources only."""
+    """Return whether a policy counts for some resources only."""
     if not isinstance(resources, dict):
         return False
     criteria = resources.get("filter")
@@ -431,7 +431,7 @@ class ImportStatus(NamedTuple):
 
     tokens: int
     live: int
-    unlimited: int
+    never_expiring: int
     used_lately: int
     last_expires_at: int | None
     last_changed_at: int | None

@@ -21,7 +21,7 @@ KEPT = CODE_MILLIS
 INTERVAL = 5_000
 SLOWER = 5_000
 LONGEST_INTERVAL = 60_000
-"""The last interval that is stored: a terminal that goes on polling too fast causes no more writes."""
+"""The last interval that is stored: a terminal that keeps polling too fast causes no more writes."""
 LENIENCE = 1_000
 """Requests that were sent in time may arrive this much closer together."""
 MAX_PENDING = 10_000

@@ -13,7 +13,7 @@ Rules for every implementation:
   starts one returns as soon as the task has an id.
 - Every call may be repeated: what exists already, or is gone already, is no error unless the call says so.
 - An index that does not answer in time, after a few tries, raises `Fault(INDEX_UNAVAILABLE)`. An index that rejects the
-  request raises `Fault(INDEX_REFUSED)`, whose `why` quotes it.
+  request raises `Fault(INDEX_REFUSED)`, whose `cause` quotes it.
 """
 
 import re
@@ -208,7 +208,7 @@ class Engine(Protocol):
         """Includes every write that was acknowledged before. `old` counts the rows that would go."""
 
     async def moment(self, index: str, rows: int, latest: int) -> int | None:
-        """The first millisecond up to which the index has at least so many rows, but at most `latest`. None where no
+        """The first millisecond up to which the index has at least this many rows, but at most `latest`. None where no
         row has a time up to `latest`. `rows` is at least 1.
         """
 

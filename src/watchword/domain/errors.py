@@ -51,7 +51,7 @@ class Reason(Enum):
     INVALID_SCOPE = BAD_REQUEST, "Device authorization: a scope is malformed."
     UNSUPPORTED_GRANT_TYPE = BAD_REQUEST, "The token endpoint has no such grant type."
     INVALID_GRANT = BAD_REQUEST, "The device code is unknown, used, or of another client."
-    AUTHORIZATION_PENDING = BAD_REQUEST, "Nobody has approved the terminal yet."
+    AUTHORIZATION_PENDING = BAD_REQUEST, "The terminal is not approved yet."
     SLOW_DOWN = BAD_REQUEST, "The terminal polled too fast; wait five seconds longer from now on."
     ACCESS_DENIED = BAD_REQUEST, "The terminal was denied, or its approver may not create the token any more."
     EXPIRED_TOKEN = BAD_REQUEST, "The device code has expired."
@@ -64,7 +64,7 @@ class Reason(Enum):
         BAD_REQUEST,
         "The sign-in did not begin in this browser, took too long, or its answer is not valid.",
     )
-    SIGN_IN_REFUSED = UNAUTHORIZED, "The identity provider's answer names nobody who may sign in."
+    SIGN_IN_REFUSED = UNAUTHORIZED, "The claims do not identify an allowed user."
     MISSING_PRIVILEGE = UNAUTHORIZED, "The caller lacks a privilege; `privilege` names it."
     MISSING_SCOPE = (
         UNAUTHORIZED,
@@ -145,25 +145,25 @@ class Reason(Enum):
 
 
 class Subject(NamedTuple):
-    """The actor and token an error is about. `because` goes to the event only."""
+    """The actor and token an error is about. `cause` goes to the event only."""
 
     actor: str
     token_id: str | None
-    because: str | None = None
+    cause: str | None = None
 
 
 class Fault(Exception):
-    """An error for the client. `message` and `details` are public; `why` goes to the log only, `subject` to the event
+    """An error for the client. `message` and `details` are public; `cause` goes to the log only, `subject` to the event
     only.
     """
 
     def __init__(
-        self, reason: Reason, message: str, *, why: str | None = None, subject: Subject | None = None, **details: Any
+        self, reason: Reason, message: str, *, cause: str | None = None, subject: Subject | None = None, **details: Any
     ) -> None:
         super().__init__(message)
         self.reason = reason
         self.message = message
-        self.why = why
+        self.cause = cause
         self.subject = subject
         self.details = details
 

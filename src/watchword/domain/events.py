@@ -73,10 +73,10 @@ class Action(DescribedWord):
     TOKEN_IMPORTED = "token.imported", "A token came from DataHub: actor and expiry."
     TOKEN_EXPIRING = (
         "token.expiring",
-        "A token expires in so many days at the most: actor, creator, owner of the service account, days and expiry.",
+        "A token expires within {days} days: actor, creator, owner of the service account, days and expiry.",
     )
     TOKEN_NEW_NETWORK = "token.new_network", "A token was used from a network for the first time: the network."
-    TOKEN_FOUND_BY_SCAN = "token.found_by_scan", "`token scan` found a live token and asked to revoke it."
+    TOKEN_FOUND_BY_SCAN = "token.found_by_scan", "`token scan` found a live token and requested its revocation."
     TOKENS_REVOKED = "tokens.revoked", "Many tokens were revoked in one call: number, digest of ids, selection."
     ACCOUNT_CREATED = "account.created", "A service account was created."
     ACCOUNT_UPDATED = "account.updated", "A policy file changed a service account: its name and set."
@@ -107,7 +107,7 @@ class Action(DescribedWord):
     OPERATION_SWAPPING = "operation.swapping", "The copy is complete and replaces the index."
     OPERATION_DONE = "operation.done", "An operation finished: the numbers of its final check."
     OPERATION_FAILED = "operation.failed", "An operation failed: the error."
-    OPERATION_CANCEL_ASKED = "operation.cancel_asked", "An operation was asked to cancel."
+    OPERATION_CANCEL_REQUESTED = "operation.cancel_requested", "The cancellation of an operation was requested."
     OPERATION_CANCELLED = "operation.cancelled", "An operation was cancelled and its copy removed."
     RETENTION_RULE_SET = "retention.rule_set", "A retention rule was created or changed: its fields and set."
     RETENTION_RULE_DELETED = "retention.rule_deleted", "A retention rule was deleted."
@@ -238,24 +238,24 @@ class EventSearch:
 _CURSOR = re.compile(r"(\d{1,18})-(\d{1,18})", re.ASCII)
 
 
-def parse_event_search(asked: Mapping[str, Any]) -> EventSearch:
-    cursor = asked.get("cursor")
+def parse_event_search(fields: Mapping[str, Any]) -> EventSearch:
+    cursor = fields.get("cursor")
     return EventSearch(
-        count=check_page_size(asked.get("count")),
+        count=check_page_size(fields.get("count")),
         after=None if cursor is None else parse_cursor(cursor),
-        actors=_words(asked, "actorUrns"),
-        actions=tuple(_known_action(word) for word in _words(asked, "actions")),
-        targets=tuple(policy_urn(word) for word in _words(asked, "targets")),
-        since=asked.get("since"),
-        until=asked.get("until"),
-        about=_words(asked, "aboutUrns"),
+        actors=_words(fields, "actorUrns"),
+        actions=tuple(_known_action(word) for word in _words(fields, "actions")),
+        targets=tuple(policy_urn(word) for word in _words(fields, "targets")),
+        since=fields.get("since"),
+        until=fields.get("until"),
+        about=_words(fields, "aboutUrns"),
     )
 
 
-def parse_event_counts(asked: Mapping[str, Any]) -> tuple[EventSearch, int]:
+def parse_event_counts(fields: Mapping[str, Any]) -> tuple[EventSearch, int]:
     """The search, and the length of a step."""
-    search = replace(parse_event_search(asked), count=MAX_COUNTED)
-    since, until, step = asked["since"], asked["until"], asked["step"]
+    search = replace(parse_event_search(fields), count=MAX_COUNTED)
+    since, until, step = fields["since"], fields["until"], fields["step"]
     if since < 0:
         raise invalid("since", "since must not be negative.")
     if step < MIN_STEP:
@@ -282,8 +282,8 @@ def parse_cursor(text: str, field_name: str = "cursor") -> Cursor:
     return Cursor(int(match[1]), int(match[2]))
 
 
-def _words(asked: Mapping[str, Any], name: str) -> tuple[str, ...]:
-    words: Sequence[str] = asked.get(name) or ()
+def _words(fields: Mapping[str, Any], name: str) -> tuple[str, ...]:
+    words: Sequence[str] = fields.get(name) or ()
     if len(words) > MAX_WORDS:
         raise invalid(name, f"{name} may have at most {MAX_WORDS} entries.")
     return tuple(dict.fromkeys(check_text(word, name, MAX_WORD) for word in words))

@@ -93,7 +93,7 @@ class Field(Enum):
     STATUS = ("status", FieldKind(_ANY, tuple(s.value for s in TokenStatus)))
     EFFECTIVE_STATUS = ("effectiveStatus", FieldKind(_ANY, (*(s.value for s in TokenStatus), SUSPENDED)))
     PARENT = ("parentId", _id)
-    MINTED_WITH = ("mintedWith", _id)
+    CREATED_WITH = ("createdWith", _id)
     CREATED_AT = ("createdAt", _time)
     EXPIRES_AT = ("expiresAt", _time)
     LAST_USED_AT = ("lastUsedAt", _time)
@@ -135,14 +135,14 @@ class Filter(NamedTuple):
         return self.condition in (Condition.EQUAL, Condition.IN) and self.field is not Field.SCOPE
 
 
-def parse_filters(asked: Sequence[Mapping[str, Any]], now: int) -> tuple[Filter, ...]:
-    check_filter_sizes([len(one.get("values") or ()) for one in asked])
-    return check_tests(tuple(parse_filter(f"filters[{index}]", one, now) for index, one in enumerate(asked)))
+def parse_filters(filters: Sequence[Mapping[str, Any]], now: int) -> tuple[Filter, ...]:
+    check_filter_sizes([len(one.get("values") or ()) for one in filters])
+    return check_tests(tuple(parse_filter(f"filters[{index}]", one, now) for index, one in enumerate(filters)))
 
 
-def parse_filter(where: str, asked: Mapping[str, Any], now: int) -> Filter:
+def parse_filter(where: str, fields: Mapping[str, Any], now: int) -> Filter:
     """Parse one filter. `where` is its path in the input; durations count back from `now`."""
-    field, condition = asked["field"], asked.get("condition")
+    field, condition = fields["field"], fields.get("condition")
     known = _BY_WORD.get(field)
     if known is None:
         raise invalid(f"{where}.field", f"{where}.field must be one of: {', '.join(_BY_WORD)}.")
@@ -150,24 +150,24 @@ def parse_filter(where: str, asked: Mapping[str, Any], now: int) -> Filter:
     if chosen not in known.kind.conditions:
         allowed = ", ".join(c.value for c in known.kind.conditions)
         raise invalid(f"{where}.condition", f"{where}.condition on {field} must be one of: {allowed}.")
-    given = _given(asked)
+    given = _given(fields)
     if chosen is Condition.EXISTS:
         if given:
             raise invalid(f"{where}.values", f"{where}: EXISTS takes no value.")
     elif not given:
         raise invalid(f"{where}.value", f"{where} needs value or values.")
     parsed = dict.fromkeys(_parse_value(known, text, f"{where}.values", now) for text in given)
-    return Filter(known, chosen, tuple(parsed), bool(asked.get("negated")))
+    return Filter(known, chosen, tuple(parsed), bool(fields.get("negated")))
 
 
-def depend_on_now(asked: Iterable[Mapping[str, Any]]) -> bool:
+def depend_on_now(filters: Iterable[Mapping[str, Any]]) -> bool:
     """Whether one of these valid filters has a duration, which counts back from now."""
-    return any(_is_duration(_BY_WORD[one["field"]], text) for one in asked for text in _given(one))
+    return any(_is_duration(_BY_WORD[one["field"]], text) for one in filters for text in _given(one))
 
 
-def _given(asked: Mapping[str, Any]) -> list[str]:
-    value = asked.get("value")
-    return [*([value] if value is not None else []), *(asked.get("values") or [])]
+def _given(fields: Mapping[str, Any]) -> list[str]:
+    value = fields.get("value")
+    return [*([value] if value is not None else []), *(fields.get("values") or [])]
 
 
 def _is_duration(field: Field, text: str) -> bool:
@@ -372,22 +372,22 @@ class PolicyFilter(NamedTuple):
         return not self.groups or any(all(term.matches(policy) for term in group) for group in self.groups)
 
 
-def parse_policy_filter(asked: Sequence[Mapping[str, Any]] | None) -> PolicyFilter:
-    groups = [group.get("and") or () for group in asked or ()]
+def parse_policy_filter(filters: Sequence[Mapping[str, Any]] | None) -> PolicyFilter:
+    groups = [group.get("and") or () for group in filters or ()]
     if len(groups) + sum(map(len, groups)) > MAX_FILTERS:
         raise invalid("orFilters", f"orFilters may have at most {MAX_FILTERS} filters.")
     return PolicyFilter(tuple(tuple(map(_policy_term, group)) for group in groups))
 
 
-def _policy_term(asked: Mapping[str, Any]) -> _PolicyTerm:
-    field = asked["field"]
+def _policy_term(fields: Mapping[str, Any]) -> _PolicyTerm:
+    field = fields["field"]
     if field not in _POLICY_FIELDS:
         raise invalid("orFilters.field", f"orFilters.field must be one of: {', '.join(_POLICY_FIELDS)}.")
-    if asked.get("condition") not in _POLICY_CONDITIONS:
+    if fields.get("condition") not in _POLICY_CONDITIONS:
         raise invalid("orFilters.condition", "orFilters.condition must be EQUAL or IN.")
-    words = {*(asked.get("values") or ()), *([] if asked.get("value") is None else [asked["value"]])}
+    words = {*(fields.get("values") or ()), *([] if fields.get("value") is None else [fields["value"]])}
     if not words or not words.issubset(_POLICY_FIELDS[field]):
         raise invalid(
             "orFilters.values", f"orFilters.values of {field} must be among: {', '.join(_POLICY_FIELDS[field])}."
         )
-    return _PolicyTerm(field, frozenset(words), bool(asked.get("negated")))
+    return _PolicyTerm(field, frozenset(words), bool(fields.get("negated")))

@@ -42,16 +42,18 @@ class IdempotencyRecord:
 class IdempotentRequest:
     """A request with an idempotency key: the digest of the key and the `jti` of its token."""
 
-    __slots__ = ("_asked", "_secret", "actor", "digest")
+    __slots__ = ("_arguments", "_secret", "actor", "digest")
 
-    def __init__(self, salt: Secret[bytes], actor: str, key: str, asked: Mapping[str, Any], credential: str) -> None:
+    def __init__(
+        self, salt: Secret[bytes], actor: str, key: str, arguments: Mapping[str, Any], credential: str
+    ) -> None:
         self.actor = actor
         self._secret = Secret(digest(salt.reveal(), b"watchword idempotency", sha256))
-        self._asked = _text([actor, credential, key, dict(asked)])
+        self._arguments = _text([actor, credential, key, dict(arguments)])
         self.digest = self._mac(b"key", _text([actor, key])).hex()
 
     def jti(self) -> str:
-        return self._mac(b"jti", self._asked)[:16].hex()
+        return self._mac(b"jti", self._arguments)[:16].hex()
 
     def _mac(self, purpose: bytes, content: bytes) -> bytes:
         return digest(self._secret.reveal(), purpose + b"\0" + content, sha256)

@@ -80,7 +80,7 @@ def parse_span(text: str) -> int | None:
 
 
 def written_iso(milliseconds: int) -> str:
-    """The ISO 8601 duration that `parse_iso` reads as so many milliseconds: `P30D`, `PT12H`, `P1DT1S`."""
+    """The ISO 8601 duration that `parse_iso` reads as this number of milliseconds: `P30D`, `PT12H`, `P1DT1S`."""
     days, rest = divmod(milliseconds // 1_000, DAY // 1_000)
     parts = {"H": rest // 3_600, "M": rest // 60 % 60, "S": rest % 60}
     time = "".join(f"{number}{unit}" for unit, number in parts.items() if number)

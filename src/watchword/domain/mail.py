@@ -26,7 +26,7 @@ RETRY_DAYS = 3
 """How long a mail is tried, and how old an event may be that leads to one."""
 MAIL_DAYS = 30
 MAX_WAITING = 100_000
-"""While so many mails wait, no more events are read."""
+"""While this many mails wait, no more events are read."""
 MAX_ITEMS = 100
 """Tokens that one digest names. It says how many more there are."""
 MAX_CREATED = 5
@@ -231,16 +231,16 @@ def compose(mail: Mail, url: str, *, has_console: bool = True) -> MailText:
     facts = [[one_line(f"{label}: {value}") for label, value in _facts(mail.kind, item)] for item in mail.items]
     links = [_link(item, url) if has_console else None for item in mail.items]
     more = [f"And {mail.more:,} more."] if mail.more else []
-    why = [
+    footer = [
         f"This mail is for {one_line(mail.recipient)}, from Watchword at {url}",
         f"To get no more of this kind: watchword mail preferences --off {mail.kind.value}",
     ]
     blocks = [[*lines, *([link] if link else [])] for lines, link in zip(facts, links, strict=True)]
     text = "\n\n".join(
-        [f"{heading}.", *("\n".join(block) for block in blocks), *more, _ADVICE[mail.kind], "-- \n" + "\n".join(why)]
+        [f"{heading}.", *("\n".join(block) for block in blocks), *more, _ADVICE[mail.kind], "-- \n" + "\n".join(footer)]
     )
     return MailText(
-        f"Watchword: {heading}", text + "\n", _html(heading, facts, links, [*more, _ADVICE[mail.kind]], why)
+        f"Watchword: {heading}", text + "\n", _html(heading, facts, links, [*more, _ADVICE[mail.kind]], footer)
     )
 
 
@@ -251,8 +251,8 @@ def _link(item: Item, url: str) -> str | None:
 
 
 def test_mail(url: str) -> MailText:
-    said = f"Watchword at {url} can send mail."
-    return MailText("Watchword: test mail", said + "\n", f"<p>{html.escape(said)}</p>\n")
+    text = f"Watchword at {url} can send mail."
+    return MailText("Watchword: test mail", text + "\n", f"<p>{html.escape(text)}</p>\n")
 
 
 def _facts(kind: MailKind, item: Item) -> Iterator[tuple[str, str]]:
@@ -278,11 +278,11 @@ def _time(millis: int) -> str:
     return f"{datetime.fromtimestamp(millis / 1000, UTC):%Y-%m-%d %H:%M} UTC"
 
 
-def _html(heading: str, facts: list[list[str]], links: list[str | None], advice: list[str], why: list[str]) -> str:
+def _html(heading: str, facts: list[list[str]], links: list[str | None], advice: list[str], footer: list[str]) -> str:
     parts = [f"<h1>{html.escape(heading)}</h1>"]
     for lines, link in zip(facts, links, strict=True):
         shown = "<br>".join(html.escape(line) for line in lines)
         parts.append(f"<p>{shown}</p>" if link is None else f'<p>{shown}<br><a href="{html.escape(link)}">Open</a></p>')
     parts += [f"<p>{html.escape(line)}</p>" for line in advice]
-    parts.append(f"<p><small>{'<br>'.join(html.escape(line) for line in why)}</small></p>")
+    parts.append(f"<p><small>{'<br>'.join(html.escape(line) for line in footer)}</small></p>")
     return "\n".join(["<!DOCTYPE html>", *parts, ""])

@@ -30,7 +30,7 @@ class LeaseLost(Exception):
     """Another instance works on the operation now. This one must not touch the index any more."""
 
 
-class CancelAsked(Exception):
+class CancelRequested(Exception):
     """A caller wants the operation to end."""
 
 
@@ -160,28 +160,30 @@ class Truncation:
         return Strategy.DELETE_BY_QUERY, "at most half of the rows are old, so they are deleted"
 
 
-def requested_aspect(asked: Mapping[str, Any]) -> Aspect:
-    return Aspect(check_word(asked.get("entityType"), "entityType"), check_word(asked.get("aspect"), "aspect"))
+def requested_aspect(parameters: Mapping[str, Any]) -> Aspect:
+    return Aspect(
+        check_word(parameters.get("entityType"), "entityType"), check_word(parameters.get("aspect"), "aspect")
+    )
 
 
-def parse_truncation(asked: Mapping[str, Any], now: int) -> Truncation:
+def parse_truncation(parameters: Mapping[str, Any], now: int) -> Truncation:
     """Rejects unknown fields: a misspelt dryRun must not start a real run."""
-    for name in asked:
+    for name in parameters:
         if name not in FIELDS:
             raise invalid(name[:80], f"There is no field {name[:80]!r}; there are: {', '.join(FIELDS)}.")
-    aspect = requested_aspect(asked)
-    until = _integer(asked, "endTimeMillis", 0, now, f"milliseconds since 1970, not in the future ({now})")
+    aspect = requested_aspect(parameters)
+    until = _integer(parameters, "endTimeMillis", 0, now, f"milliseconds since 1970, not in the future ({now})")
     if until is None:
         raise invalid("endTimeMillis", "endTimeMillis must be given: rows up to this moment are deleted.")
-    batch = _integer(asked, "batchSize", 1, MAX_BATCH, f"a whole number from 1 to {MAX_BATCH:,}")
-    timeout = _integer(asked, "timeoutSeconds", 1, MAX_TIMEOUT, f"a whole number from 1 to {MAX_TIMEOUT:,}")
-    force_delete, force_copy = _boolean(asked, "forceDeleteByQuery"), _boolean(asked, "forceReindex")
+    batch = _integer(parameters, "batchSize", 1, MAX_BATCH, f"a whole number from 1 to {MAX_BATCH:,}")
+    timeout = _integer(parameters, "timeoutSeconds", 1, MAX_TIMEOUT, f"a whole number from 1 to {MAX_TIMEOUT:,}")
+    force_delete, force_copy = _boolean(parameters, "forceDeleteByQuery"), _boolean(parameters, "forceReindex")
     if force_delete and force_copy:
         raise invalid("forceReindex", "forceDeleteByQuery and forceReindex must not both be true.")
     return Truncation(
         aspect=aspect,
         until=until,
-        dry_run=_boolean(asked, "dryRun", default=True),
+        dry_run=_boolean(parameters, "dryRun", default=True),
         batch_size=DEFAULT_BATCH if batch is None else batch,
         timeout_seconds=timeout,
         force_delete=force_delete,
@@ -189,8 +191,8 @@ def parse_truncation(asked: Mapping[str, Any], now: int) -> Truncation:
     )
 
 
-def _integer(asked: Mapping[str, Any], name: str, least: int, most: int, allowed: str) -> int | None:
-    value = asked.get(name)
+def _integer(parameters: Mapping[str, Any], name: str, least: int, most: int, allowed: str) -> int | None:
+    value = parameters.get(name)
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
@@ -198,8 +200,8 @@ def _integer(asked: Mapping[str, Any], name: str, least: int, most: int, allowed
     return value
 
 
-def _boolean(asked: Mapping[str, Any], name: str, *, default: bool = False) -> bool:
-    value = asked.get(name)
+def _boolean(parameters: Mapping[str, Any], name: str, *, default: bool = False) -> bool:
+    value = parameters.get(name)
     if value is None:
         return default
     if not isinstance(value, bool):
@@ -235,7 +237,7 @@ class PostCheck:
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class OperationProgress:
     """Progress of an operation: everything another instance needs to continue it."""
 
     source: str | None = None  # the concrete index that holds the rows
@@ -265,7 +267,7 @@ class Work:
     def unfinished(self) -> tuple[EngineTask, ...]:
         return tuple(task for task in self.tasks if not task.completed)
 
-    def with_status(self, task: EngineTask, status: TaskStatus) -> "Work":
+    def with_status(self, task: EngineTask, status: TaskStatus) -> "OperationProgress":
         now = EngineTask(task.id, task.purpose, status.counters, status.completed)
         # A restarted node may give the id of a task that is over to another one.
         changed = (now if one.id == task.id and not one.completed else one for one in self.tasks)
@@ -304,22 +306,22 @@ class Work:
 
 
 # Unknown fields, from a newer version, are ignored.
-_PLAIN = frozenset(f.name for f in fields(Work)) - {"tasks", "checkpoints", "check", "trash"}
+_PLAIN = frozenset(f.name for f in fields(OperationProgress)) - {"tasks", "checkpoints", "check", "trash"}
 
 
 @dataclass(frozen=True, slots=True)
 class Operation:
     number: int
     plan: Plan
-    asked_by: str
-    asked_at: int
+    requested_by: str
+    requested_at: int
     state: State
-    work: Work
+    work: OperationProgress
     started_at: int | None
     changed_at: int | None
     finished_at: int | None
-    cancel_asked_at: int | None
-    cancel_asked_by: str | None
+    cancel_requested_at: int | None
+    cancel_requested_by: str | None
     fence: int
 
     @property
@@ -346,7 +348,7 @@ class Operation:
 
     def status(self, node: str, now: int) -> TaskStatus:
         """As a task: completed when the whole operation is over, with the sums over the engine's tasks."""
-        began = self.started_at or self.asked_at
+        began = self.started_at or self.requested_at
         return TaskStatus(
             id=TaskId(node, self.number),
             completed=self.state.is_over,

@@ -64,7 +64,7 @@ class Privilege(Enum):
 
     GENERATE_PERSONAL_ACCESS_TOKENS = (
         "Generate Personal Access Tokens",
-        "Create, list and revoke one's own tokens: the minimum for the token API.",
+        "Create, list and revoke own tokens: the minimum for the token API.",
     )
     MANAGE_ACCESS_TOKENS = (
         "Manage All Access Tokens",
@@ -442,7 +442,7 @@ def check_declared(policies: Sequence[Policy], set_name: str = DEFAULT_SET) -> P
     """Validate the policies of a set; the fault names the policy and the field."""
     check_short_id(set_name, "set")
     if set_name == DATAHUB_SET:
-        raise invalid("set", f"set must not be {DATAHUB_SET}: that is the set of what comes from DataHub.")
+        raise invalid("set", f"set must not be {DATAHUB_SET}: that set holds imports from DataHub.")
     if len(policies) > MAX_DECLARED:
         raise invalid("policies", f"policies may have at most {MAX_DECLARED:,} entries.")
     seen: set[str] = set()
@@ -516,7 +516,7 @@ class RightChange(NamedTuple):
 class PolicyEffect(NamedTuple):
     applies_to: int | None  # as of the function
     changes: tuple[RightChange, ...]
-    complete: bool  # False: it names more than MAX_ACTORS, and only so many were compared
+    complete: bool  # False: it names more than MAX_ACTORS, and only MAX_ACTORS were compared
 
 
 class Holder(NamedTuple):
@@ -541,10 +541,10 @@ def right_changes(
     others = tuple(policy for policy in policies.policies if policy != before)
     then = PolicySet(policies.version, others if after is None else (*others, after))
     rights = list(_rights(policy for policy in (before, after) if policy is not None))
-    of_all = dict(_moves(policies, then, "", (), rights))
+    of_all = dict(_changed_rights(policies, then, "", (), rights))
     moved: dict[tuple[Right, bool], list[str]] = {}
     for actor, groups in sorted(memberships.items()):
-        for right, gained in _moves(policies, then, actor, groups, rights):
+        for right, gained in _changed_rights(policies, then, actor, groups, rights):
             if right not in of_all:
                 moved.setdefault((right, gained), []).append(actor)
     changes = [RightChange(right, gained, None) for right, gained in of_all.items()]
@@ -552,7 +552,7 @@ def right_changes(
     return tuple(sorted(changes, key=lambda change: (not change.gained, rights.index(change.right))))
 
 
-def _moves(
+def _changed_rights(
     was: PolicySet, then: PolicySet, actor: str, groups: Iterable[str], rights: Iterable[Right]
 ) -> Iterator[tuple[Right, bool]]:
     """The rights that an actor gains (True) or loses."""

@@ -49,8 +49,8 @@ from watchword.domain.retention import (
     RetentionSnapshot,
     RetentionState,
     RunPage,
+    SeriesSize,
     ShownRun,
-    SizeOfDay,
     StoredRule,
 )
 from watchword.domain.secret import Secret
@@ -211,7 +211,7 @@ class IdentityProvider(Protocol):
     async def logout_notice(self, token: str) -> LogoutNotice: ...
 
     async def end_session_url(self, return_to: str) -> str | None:
-        """Where a person can end the session at the provider too. None: the provider offers none, or is away."""
+        """Where a person can end the session at the provider too. None: the provider offers none, or is unavailable."""
 
     async def close(self) -> None: ...
 
@@ -285,7 +285,7 @@ class TokenStore(Protocol):
     ) -> Revocation:
         """Revoke a token; returns when, and how many. Revoked with it are the live tokens derived from it, and the
         token it replaces or that replaces it while the older of the two is live; with `cascade` also the live tokens
-        minted with any of them. Each has its event. TOKEN_NOT_FOUND if the token does not exist or is not visible;
+        created with any of them. Each has its event. TOKEN_NOT_FOUND if the token does not exist or is not visible;
         ALREADY_REVOKED; TOO_MANY_AT_ONCE if a cascade would revoke more than MOST.
         """
 
@@ -321,8 +321,8 @@ class TokenStore(Protocol):
         """Delete counts of days before this one: at most `most` of tokens; returns how many."""
 
     async def purge_tokens(self, before: int, most: int) -> int:
-        """Delete at most `most` tokens that were revoked or expired before this time; returns how many. A token that a
-        deleted one minted counts as minted with that one's minter.
+        """Delete at most `most` tokens that were revoked or expired before this time; returns how many. A token
+        created with a deleted one counts as created with the creator of that one.
         """
 
     async def purge_idempotency_records(self, most: int) -> int:
@@ -597,19 +597,19 @@ class OperationStore(Protocol):
     async def operations(self, start: int, count: int) -> OperationPage:
         """Newest first."""
 
-    async def ask_cancel(self, precondition: WritePrecondition, number: int) -> Operation:
+    async def request_cancel(self, precondition: WritePrecondition, number: int) -> Operation:
         """Record the request to cancel; a second request changes nothing. OPERATION_NOT_FOUND, TOO_LATE_TO_CANCEL."""
 
     async def lease_operation(self, millis: int, home: str = "") -> Operation | None:
-        """Lease an active operation on this search index that has no lease, for so many milliseconds and with a higher
+        """Lease an active operation on this search index that has no lease, for `millis` milliseconds and with a higher
         fence.
         """
 
     async def save_operation(self, operation: Operation, millis: int, not_before: int = 0) -> Operation:
-        """Save its state and work, and renew its lease for so many milliseconds; 0: end the lease. It is leased again
+        """Save its state and work, and renew its lease for `millis` milliseconds; 0: end the lease. It is leased again
         from `not_before` on, or as soon as someone asks to cancel it. Returns it as it is now.
 
-        A change of state has its event. `LeaseLost` if its fence is no longer the current one; `CancelAsked` if it
+        A change of state has its event. `LeaseLost` if its fence is no longer the current one; `CancelRequested` if it
         would begin SWAPPING after a request to cancel it.
         """
 
@@ -656,8 +656,8 @@ class RetentionRunStore(Protocol):
         """
 
     async def approve_run(self, precondition: WritePrecondition, number: int, rows_seen: int) -> ShownRun:
-        """Record the approval of a WAITING run, which would remove so many rows. RUN_NOT_FOUND; RUN_NOT_WAITING also if
-        its rule has changed; RUN_GREW if it would remove another number; SERIES_HELD.
+        """Record the approval of a WAITING run, which would remove `rows_seen` rows. RUN_NOT_FOUND; RUN_NOT_WAITING
+        also if its rule has changed; RUN_GREW if it would remove another number; SERIES_HELD.
         """
 
     async def start_approved(
@@ -680,10 +680,10 @@ class RetentionRunStore(Protocol):
 
     async def note_clock_jump(self, precondition: WritePrecondition, seconds: int) -> None: ...
 
-    async def add_sizes(self, home: str, sizes: Sequence[SizeOfDay]) -> None:
+    async def add_sizes(self, home: str, sizes: Sequence[SeriesSize]) -> None:
         """The first of a day counts."""
 
-    async def series_sizes(self, home: str, series: str | None, after_day: int) -> tuple[SizeOfDay, ...]:
+    async def series_sizes(self, home: str, series: str | None, after_day: int) -> tuple[SeriesSize, ...]:
         """By series and day."""
 
     async def purge_runs(self, before: int, most: int) -> int:
@@ -695,9 +695,9 @@ class RetentionRunStore(Protocol):
 
 class ExpiryStore(Protocol):
     async def expiring_page(self, after: tuple[int, str] | None, within: int, most: int) -> ExpiringPage:
-        """Live tokens that expire within so many milliseconds, soonest first, of `most` tokens looked at: without those
-        derived, replaced, or awaiting their first use, and those of suspended actors. `after` comes from the page
-        before.
+        """Return live tokens that expire within `within` milliseconds, soonest first, of `most` tokens read: without
+        those derived, replaced, or awaiting their first use, and those of suspended actors. `after` comes from the
+        previous page.
         """
 
     async def note_expiring(self, ids: Sequence[str], thresholds: Sequence[int]) -> int:
@@ -711,7 +711,7 @@ class MailStore(Protocol):
         """
 
     async def claim_mails(self, most: int, millis: int) -> tuple[Mail, ...]:
-        """Mails that are due. They are due again after so many milliseconds, unless they are settled."""
+        """Return mails that are due. They are due again after `millis` milliseconds, unless they are settled."""
 
     async def settle_mail(self, mail: Mail, result: SendResult, words: str, jitter: float) -> MailState:
         """Record the outcome of an attempt, unless there was a later one; `jitter` as in `mail.outcome`."""
@@ -782,7 +782,7 @@ class WebhookStore(EventStore, Protocol):
         filter: EventFilter | None,  # noqa: A002 - the schema's word
         enabled: bool | None,
     ) -> Webhook:
-        """None: as it is. A webhook that was disabled gets events from now on; a stopped one goes on with its queue."""
+        """With None nothing changes. A disabled webhook gets events from now on; a stopped one resumes its queue."""
 
     async def rotate_webhook(
         self, precondition: WritePrecondition, webhook_id: str, sealed: bytes, overlap: int
@@ -797,14 +797,14 @@ class WebhookStore(EventStore, Protocol):
         """Newest first, with numbers below `before`."""
 
     async def replay_delivery(self, precondition: WritePrecondition, webhook_id: str, number: int | None) -> int:
-        """Send this delivery again, or None: what waits; returns how many wait now. WEBHOOK_DISABLED,
+        """Send this delivery again, or with None the waiting ones; return how many wait now. WEBHOOK_DISABLED,
         DELIVERY_NOT_FOUND, QUEUE_FULL.
         """
 
     async def replay_events(
         self, precondition: WritePrecondition, webhook_id: str, since: int, after: Cursor, most: int
     ) -> tuple[int, Cursor | None]:
-        """Queue again what matches of the next `most` events by time, except what waits already. The first call has
+        """Queue again matches among the next `most` events by time, except those already waiting. The first call has
         `Cursor(since, -1)`. Returns how many were queued and where to go on: where it was if there is no room; None at
         the end. WEBHOOK_DISABLED.
         """

@@ -165,7 +165,7 @@ class RetentionRule:
         return (moment for moment in found if moment > after)
 
     def written(self) -> dict[str, Any]:
-        """As in a policy file, under the names in FIELDS, without those that are not given. `parse_rule` reads it."""
+        """Return the fields as in a policy file, under the names in FIELDS, without absent ones; see `parse_rule`."""
         ages = {"keep": self.keep, "removeAfter": self.remove_after}
         values: dict[str, Any] = {
             "series": self.series,
@@ -217,7 +217,7 @@ class RetentionRun:
     state: RunState
     rule: RetentionRule
     plan: Plan | None
-    asked_by: str
+    requested_by: str
     made_at: int
     operation: int | None = None
     approved_by: str | None = None
@@ -253,7 +253,7 @@ class Hold:
 
 
 @dataclass(frozen=True, slots=True)
-class SizeOfDay:
+class SeriesSize:
     """How large a series was on a day, counted in days since 1970 in UTC."""
 
     series: str
@@ -357,12 +357,12 @@ def check_hold_reason(value: object, where: str = "reason") -> str:
     return value
 
 
-def check_rules(asked: Sequence[Mapping[str, Any]]) -> tuple[RetentionRule, ...]:
+def check_rules(declared: Sequence[Mapping[str, Any]]) -> tuple[RetentionRule, ...]:
     """The rules that a policy set declares. A fault names the entry of `retention` and the field."""
-    if len(asked) > MAX_RULES:
+    if len(declared) > MAX_RULES:
         raise invalid("retention", f"retention may have at most {MAX_RULES:,} entries.")
     rules: dict[str, RetentionRule] = {}
-    for index, values in enumerate(asked):
+    for index, values in enumerate(declared):
         where = f"retention[{index}]."
         rule = parse_rule(values, where)
         if rule.key in rules:
@@ -371,12 +371,12 @@ def check_rules(asked: Sequence[Mapping[str, Any]]) -> tuple[RetentionRule, ...]
     return tuple(rules.values())
 
 
-def parse_rule(asked: Mapping[str, Any], where: str = "") -> RetentionRule:
-    """From plain values under the names in FIELDS. A fault names the field, after the prefix `where`."""
-    for name in asked:
+def parse_rule(written: Mapping[str, Any], where: str = "") -> RetentionRule:
+    """Parse plain values under the names in FIELDS. A fault names the field, after the prefix `where`."""
+    for name in written:
         if name not in FIELDS:
             raise invalid(where + name[:80], f"There is no field {name[:80]!r}; there are: {', '.join(FIELDS)}.")
-    given = {name: value for name, value in asked.items() if value is not None}
+    given = {name: value for name, value in written.items() if value is not None}
     for needed in ("series", "keep"):
         if needed not in given:
             raise invalid(where + needed, f"{where}{needed} must be given.")
@@ -427,7 +427,7 @@ def _size(value: object, where: str) -> int:
 
 
 def _written_size(size: int) -> str:
-    """In the largest unit of which it is a whole number."""
+    """Format a size in the largest unit of which it is a whole number."""
     unit = next(name for name, number in reversed(_UNITS.items()) if size % number == 0)
     return f"{size // _UNITS[unit]}{unit}"
 
@@ -499,7 +499,7 @@ KEEP_DAYS = 400
 MAX_JUMP = 5 * 60_000
 STEADY_MILLIS = HOUR
 PERIODS = 3
-"""A rule that has not succeeded for so many periods is overdue."""
+"""A rule that has not succeeded for this many periods is overdue."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -521,7 +521,7 @@ class PlannedRun:
 
 
 def outcome(rule: RetentionRule, plan: Plan) -> RunState:
-    """What a run comes to, if nothing holds the series and nobody has approved it."""
+    """The state of a new run without hold or approval."""
     if not plan.rows_to_delete:
         return RunState.NOTHING_TO_REMOVE
     if rule.mode is Mode.REPORT:
@@ -585,7 +585,7 @@ class SeriesPlan:
         return None if self.rule is None or self.plan is None else outcome(self.rule.rule, self.plan)
 
     def spans(self) -> list[tuple[int, int, int]]:
-        """Of each span of time: its start, its rows, and how many of them would go; with `keepLast` at most so many."""
+        """Return for each span: start, rows, and how many would be removed; with `keepLast` that is a maximum."""
         found, plan = self.histogram, self.plan
         if found is None or found.spans is None:
             return []
@@ -602,7 +602,7 @@ class SteadyClock:
     """The clock by which runs are planned: the earlier one of two, unless it has jumped ahead.
 
     A clock that is ahead would make rows look old. So the time that passes on it is compared with the time since the
-    machine was started, which nobody sets. After a jump ahead of more than MAX_JUMP nothing is planned until an hour
+    machine was started, which cannot be set. After a jump ahead of more than MAX_JUMP nothing is planned until an hour
     has passed without another one. Plans of runs take the time from `steady`. A restart forgets a jump, and a clock
     that was wrong from the start is not noticed.
     """
@@ -652,7 +652,7 @@ class SteadyClock:
 
 
 class RetentionNumbers(NamedTuple):
-    """For the metrics."""
+    """Numbers for the metrics."""
 
     waiting: int = 0
     overdue: int = 0

@@ -37,18 +37,18 @@ def covering(held: Collection[str], word: str) -> str | None:
 
 
 @lru_cache(10_000)
-def united(one: frozenset[str], other: frozenset[str]) -> frozenset[str]:
+def united(first: frozenset[str], second: frozenset[str]) -> frozenset[str]:
     """The scopes of both, without those that a wildcard among them covers."""
-    words = one | other
+    words = first | second
     return frozenset([word for word in words if not any(above in words for above in _wildcards_above(word))])
 
 
 @lru_cache(10_000)
-def common(one: frozenset[str], other: frozenset[str]) -> frozenset[str]:
+def common(first: frozenset[str], second: frozenset[str]) -> frozenset[str]:
     """The scopes that both cover."""
     return united(
-        frozenset([word for word in one if covering(other, word)]),
-        frozenset([word for word in other if covering(one, word)]),
+        frozenset([word for word in first if covering(second, word)]),
+        frozenset([word for word in second if covering(first, word)]),
     )
 
 

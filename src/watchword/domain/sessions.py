@@ -76,7 +76,7 @@ class Session(NamedTuple):
         return Event(action, self.holder, detail)
 
     def precondition(self, peer: str, request_id: str) -> WritePrecondition:
-        """For opening and ending the session: possession is enough."""
+        """Return the precondition to open or end the session: possession is enough."""
         return WritePrecondition(self.actor, self.token_id, 0, peer, request_id, by_possession=True)
 
 
@@ -176,7 +176,7 @@ class ClaimRules:
     """The template of the actor's urn: {claim} stands for a claim."""
     root_actor: str
     is_root_named: bool
-    """Whether a setting names the root actor. Nobody can sign in as the one that is the default."""
+    """Whether a setting names the root actor. Sign-in as the default root actor is not possible."""
     groups_claim: str | None = None
     group: str = "urn:li:corpGroup:{group}"
     allowed: tuple[tuple[str, str], ...] = ()
@@ -189,7 +189,7 @@ class ClaimRules:
         return frozenset(claim for claim in (*named, "email_verified" if "email" in named else None) if claim)
 
     def person(self, issuer: str, claims: Claims) -> Person:
-        """Raises SIGN_IN_REFUSED if the claims name nobody who may sign in."""
+        """Raises SIGN_IN_REFUSED if the claims do not identify an allowed user."""
         self._require_allowed(claims)
         return Person(
             actor=self._actor(claims),
@@ -221,7 +221,7 @@ class ClaimRules:
         except Fault as fault:
             raise refused(fault.message) from None
         if is_account(urn):
-            raise refused("The claims name a service account. Nobody can sign in as one.")
+            raise refused("The claims name a service account, which cannot sign in.")
         if urn == self.root_actor and not self.is_root_named:
             raise refused(f"The claims name the root actor, {urn}, which WATCHWORD_ROOT_ACTOR does not name.")
         return urn
@@ -262,7 +262,7 @@ def refused(message: str) -> Fault:
 
 
 def other_identity() -> Fault:
-    """The same in both directions, so that a person learns nothing of the other."""
+    """The same fault in both directions, so that the response does not reveal the other identity."""
     return refused(
         "This person and this actor do not belong together: one of them is linked to another. "
         "Ask someone who manages policies to link them: watchword actor link"

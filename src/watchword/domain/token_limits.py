@@ -97,13 +97,13 @@ def check_limits(
     )
 
 
-def inherited(maker: Limits, asked: Limits) -> Limits:
+def inherited(maker: Limits, requested: Limits) -> Limits:
     """The limits of a token created with a limited token: the maker's, or narrower ones; never wider."""
     limits = []
     for field, allowed, wanted, covers in (
-        ("scopes", maker.scopes, asked.scopes, _scopes_cover),
-        ("audience", maker.audience, asked.audience, _words_cover),
-        ("allowedNetworks", maker.networks, asked.networks, _networks_cover),
+        ("scopes", maker.scopes, requested.scopes, _scopes_cover),
+        ("audience", maker.audience, requested.audience, _words_cover),
+        ("allowedNetworks", maker.networks, requested.networks, _networks_cover),
     ):
         if allowed is not None and wanted is not None and not covers(allowed, wanted):
             raise wider(field, "Allowed: " + (", ".join(allowed) or "none"))

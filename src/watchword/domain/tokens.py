@@ -59,7 +59,7 @@ class TokenRecord(NamedTuple):
     owner_urn: str
     created_at: int
     expires_at: int | None
-    minted_with: str | None = None
+    created_with: str | None = None
     last_used_at: int | None = None
     revoked_at: int | None = None
     limits: Limits = UNLIMITED

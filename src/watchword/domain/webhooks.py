@@ -3,7 +3,7 @@
 Messages have the form of the Standard Webhooks specification. The sender reads the events in commit order and queues a
 delivery for each subscription that matches. A subscription's deliveries are sent in order: the next one waits until the
 one before was accepted. A receiver that fails for three days, or whose queue is full, stops its subscription: nothing
-is sent until somebody replays it. A receiver that answers 410 disables its subscription.
+is sent until a replay. A receiver that answers 410 disables its subscription.
 """
 
 import ipaddress
@@ -107,7 +107,7 @@ class Webhook:
     failures: int = 0  # failed attempts since then
     due_at: int = 0  # when its first waiting delivery may be sent
     dropped: int = 0  # events that had no room or waited too long, since the last replay by time
-    stopped_because: StopReason | None = None
+    stop_reason: StopReason | None = None
     set_name: str | None = None  # the policy set that declares it; None: made by the API
     waiting: int = 0
 
@@ -266,15 +266,15 @@ def after_attempt(webhook: Webhook, attempt: Attempt, now: int, jitter: float) -
     since = now if webhook.failing_since is None else webhook.failing_since
     failed = replace(webhook, failing_since=since, failures=webhook.failures + 1)
     if attempt.says_gone:
-        return replace(failed, state=WebhookState.DISABLED, stopped_because=StopReason.GONE)
+        return replace(failed, state=WebhookState.DISABLED, stop_reason=StopReason.GONE)
     if now - since >= GIVE_UP:
-        return replace(failed, state=WebhookState.STOPPED, stopped_because=StopReason.FAILED)
+        return replace(failed, state=WebhookState.STOPPED, stop_reason=StopReason.FAILED)
     pause = min(FIRST_RETRY * 2 ** min(webhook.failures, 20), LONGEST_RETRY)
     return replace(failed, due_at=now + int(pause * (0.75 + jitter / 2)))
 
 
 def resumed(webhook: Webhook) -> Webhook:
-    return replace(webhook, state=WebhookState.ENABLED, failing_since=None, failures=0, due_at=0, stopped_because=None)
+    return replace(webhook, state=WebhookState.ENABLED, failing_since=None, failures=0, due_at=0, stop_reason=None)
 
 
 # What callers give
@@ -339,7 +339,7 @@ class WebhookPlan:
 
 
 def check_webhooks(given: Sequence[Mapping[str, Any]], set_name: str) -> tuple[Webhook, ...]:
-    """Webhooks that a set declares, without secrets. Their addresses are judged with each attempt."""
+    """Webhooks that a set declares, without secrets. Their addresses are checked with each attempt."""
     made: dict[str, Webhook] = {}
     for index, one in enumerate(given):
         where = f"webhooks[{index}]"
@@ -364,12 +364,12 @@ def _declared(given: Mapping[str, Any], set_name: str) -> Webhook:
 
 
 def is_wanted(webhook: Webhook) -> bool:
-    """Whether somebody wants it to send; a receiver may have stopped or disabled it."""
-    return webhook.state is not WebhookState.DISABLED or webhook.stopped_because is not None
+    """Whether it is meant to send; a receiver may have stopped or disabled it."""
+    return webhook.state is not WebhookState.DISABLED or webhook.stop_reason is not None
 
 
 def declared_webhook(webhook: Webhook) -> dict[str, Any]:
-    """As a policy file declares it."""
+    """Return the fields as a policy file declares them."""
     lists = {"actions": webhook.filter.actions, "actorUrns": webhook.filter.actors, "groupUrns": webhook.filter.groups}
     written: dict[str, Any] = {"id": webhook.id, "name": webhook.name, "url": webhook.url}
     written |= {name: list(words) for name, words in lists.items() if words}
@@ -398,24 +398,24 @@ def plan_webhooks(
     return WebhookPlan((*changes, *(WebhookChange(ChangeKind.DELETE, one.id, one, None) for one in left)))
 
 
-class Target(NamedTuple):
-    """A URL, parsed once: what is judged is what is connected to."""
+class WebhookUrl(NamedTuple):
+    """A URL, parsed once: the address that is checked is the one connected to."""
 
     scheme: str
     host: str
     """A name, or an address without brackets."""
     port: int
     path: str
-    """With the query."""
+    """Includes the query."""
 
     @property
     def netloc(self) -> str:
-        """For the Host header."""
+        """The value of the Host header."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port == (443 if self.scheme == "https" else 80) else f"{host}:{self.port}"
 
 
-def parse_url(url: str, field: str = "url") -> Target:
+def parse_url(url: str, field: str = "url") -> WebhookUrl:
     """A host that ends in a number must be an IPv4 address of four decimal parts: programs read other forms as
     different addresses.
     """
@@ -440,7 +440,7 @@ def parse_url(url: str, field: str = "url") -> Target:
     if port == 0:
         raise invalid(field, f"{field} must have a port from 1 to 65535, or none.")
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-    return Target(parts.scheme, host, port or (443 if parts.scheme == "https" else 80), path)
+    return WebhookUrl(parts.scheme, host, port or (443 if parts.scheme == "https" else 80), path)
 
 
 def _host(netloc: str, host: str) -> str:

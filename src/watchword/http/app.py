@@ -272,9 +272,9 @@ class App:
     def _fault_response(self, fault: Fault, request: Request, path: str, route: str) -> Response:
         self._metrics.error(fault.reason)
         if fault.reason is Reason.INTERNAL:
-            self._logger.error("internal error", why=fault.why, request_id=request.id)
-        elif fault.why is not None:
-            self._logger.warning("fault", reason=fault.reason.word, why=fault.why, request_id=request.id)
+            self._logger.error("internal error", cause=fault.cause, request_id=request.id)
+        elif fault.cause is not None:
+            self._logger.warning("fault", reason=fault.reason.word, cause=fault.cause, request_id=request.id)
         if self._sign_in is not None and path in PAGES:
             return self._sign_in.error_page(fault, request)
         if path in OAUTH:

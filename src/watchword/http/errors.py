@@ -44,7 +44,7 @@ def internal_fault(error: BaseException) -> Fault:
     """A bug: the client sees nothing of it; the log gets the exception and its last four frames."""
     frames = traceback.extract_tb(error.__traceback__)[-4:]
     places = " < ".join(f"{Path(frame.filename).name}:{frame.lineno}" for frame in reversed(frames))
-    return Fault(Reason.INTERNAL, "Internal server error.", why=f"{type(error).__name__} at {places}: {error}")
+    return Fault(Reason.INTERNAL, "Internal server error.", cause=f"{type(error).__name__} at {places}: {error}")
 
 
 def _codes(fault: Fault) -> dict[str, Any]:

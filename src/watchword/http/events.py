@@ -38,16 +38,16 @@ class EventsEndpoint:
 
     async def answer(self, request: Request) -> Response:
         grant = await self._authorize(request)
-        asked = read_query(request)
-        if unknown := [name for name in asked if name not in _PARAMETERS]:
+        query = read_query(request)
+        if unknown := [name for name in query if name not in _PARAMETERS]:
             raise invalid(unknown[0], f"Unknown parameter {unknown[0]}. Allowed: {', '.join(_PARAMETERS)}.")
-        count = check_page_size(_number(asked, "count", DEFAULT_COUNT))
-        wait = _number(asked, "wait", 0)
+        count = check_page_size(_number(query, "count", DEFAULT_COUNT))
+        wait = _number(query, "wait", 0)
         if wait > MAX_WAIT:
             raise invalid("wait", f"wait must be from 0 to {MAX_WAIT} seconds.")
-        latest = asked.get("after") == LATEST
+        latest = query.get("after") == LATEST
         last = await self._audit.last(grant)
-        after = last if latest else _number(asked, "after", 0)
+        after = last if latest else _number(query, "after", 0)
         if after > last > 0:  # 0: all were pruned
             raise invalid("after", f"after must be at most {last}, the number of the last event, or {LATEST}.")
         events = await self._audit.list_after(grant, after, count)
@@ -94,8 +94,8 @@ class EventsEndpoint:
                 del self._waiting[actor]
 
 
-def _number(asked: Mapping[str, str], name: str, default: int) -> int:
-    text = asked.get(name)
+def _number(query: Mapping[str, str], name: str, default: int) -> int:
+    text = query.get(name)
     if text is None:
         return default
     if not (text.isascii() and text.isdecimal()) or len(text) > MAX_DIGITS:

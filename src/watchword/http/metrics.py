@@ -62,9 +62,9 @@ _GAUGES: dict[str, tuple[str, tuple[str, ...]]] = {
     "watchword_tokens_live": ("Live tokens: neither revoked nor expired, and their actor is not suspended.", ()),
     "watchword_tokens_suspended": ("Tokens neither revoked nor expired, of suspended actors. They are not live.", ()),
     "watchword_token_uses": ("Uses of all tokens, by UTC day.", ("day",)),
-    "watchword_tokens_unlimited": ("Live tokens without an expiry.", ()),
-    "watchword_tokens_expiring": ("Live tokens that expire within so many days.", ("days",)),
-    "watchword_tokens_unused": ("Live tokens neither created nor used for so many days.", ("days",)),
+    "watchword_tokens_never_expiring": ("Live tokens that never expire.", ()),
+    "watchword_tokens_expiring": ("Live tokens that expire within the days of the label.", ("days",)),
+    "watchword_tokens_unused": ("Live tokens neither created nor used for the days of the label.", ("days",)),
     "watchword_deliveries_waiting": ("Deliveries of webhooks that wait.", ()),
     "watchword_deliveries_failing": ("Those of them whose receiver does not accept them.", ()),
     "watchword_webhooks_stopped": ("Webhooks that were stopped, or disabled by their receiver.", ()),
@@ -135,7 +135,7 @@ class Metrics(Collector):
         within = {("watchword_tokens_expiring", str(d)): n for d, n in zip(EXPIRING_DAYS, counts.expiring, strict=True)}
         live = {
             ("watchword_tokens_live",): counts.live,
-            ("watchword_tokens_unlimited",): counts.unlimited,
+            ("watchword_tokens_never_expiring",): counts.never_expiring,
             ("watchword_tokens_suspended",): counts.suspended,
         }
         self.publish("live", live | within | {("watchword_tokens_counted_timestamp_seconds", "live"): time.time()})

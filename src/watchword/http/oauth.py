@@ -139,8 +139,8 @@ def _insufficient(fault: Fault) -> str:
     return challenge if missing is None else challenge + f', scope="{missing}"'
 
 
-def _introspection(found: TokenIntrospection) -> dict[str, Any]:
-    bearer, claims, scope = found
+def _introspection(introspection: TokenIntrospection) -> dict[str, Any]:
+    bearer, claims, scope = introspection
     content = {
         "active": True,
         "client_id": claims["client_id"],

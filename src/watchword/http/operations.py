@@ -65,12 +65,12 @@ class OperationsEndpoint:
         shown = [shown_size(size, aspect) | {"sizeMb": size.size_mb} for size, aspect in sizes]
         return json_response({"sizes": shown})
 
-    async def _find_task(self, grant: Grant, asked: Mapping[str, Any]) -> tuple[TaskId, TaskStatus | None]:
-        task = requested_task(asked.get("task"), asked.get("nodeId"), asked.get("taskId"))
+    async def _find_task(self, grant: Grant, parameters: Mapping[str, Any]) -> tuple[TaskId, TaskStatus | None]:
+        task = requested_task(parameters.get("task"), parameters.get("nodeId"), parameters.get("taskId"))
         return task, await self._operations.task_status(grant, task)
 
-    async def _task_status(self, request: Request, grant: Grant, asked: Json) -> Any:
-        task, status = await self._find_task(grant, asked)
+    async def _task_status(self, request: Request, grant: Grant, parameters: Json) -> Any:
+        task, status = await self._find_task(grant, parameters)
         rest_li = REST_LI in request.headers
         if status is not None:
             text = orjson.dumps(status.shown()).decode()
@@ -78,11 +78,11 @@ class OperationsEndpoint:
         problem = not_readable(task)
         return {"value": orjson.dumps({"error": problem}).decode() if rest_li else problem}
 
-    async def _truncate(self, request: Request, grant: Grant, asked: Json) -> Json:
-        plan, operation = await self._operations.truncate(grant, parse_truncation(asked, self._clock()))
+    async def _truncate(self, request: Request, grant: Grant, parameters: Json) -> Json:
+        plan, operation = await self._operations.truncate(grant, parse_truncation(parameters, self._clock()))
         return {"value": plan.summary() if operation is None else str(operation.id)}
 
-    async def _sizes(self, request: Request, grant: Grant, asked: Json) -> Json:
+    async def _sizes(self, request: Request, grant: Grant, parameters: Json) -> Json:
         sizes = await self._operations.sizes(grant)
         return {"value": {"indexSizes": [shown_size(size, aspect) for size, aspect in sizes]}}
 

@@ -359,14 +359,14 @@ class ConnectionShares:
         for file in files:
             with suppress(OSError), self._accepted(file) as (connection, peer):
                 held[peer].append((_unsent(connection), file))
-        for peer, theirs in held.items():
-            surplus = sorted(theirs, reverse=True)[: max(0, len(theirs) - int(self._slots * PEER_SHARE))]
+        for peer, connections in held.items():
+            surplus = sorted(connections, reverse=True)[: max(0, len(connections) - int(self._slots * PEER_SHARE))]
             for _, file in surplus:
                 with suppress(OSError), self._accepted(file) as (connection, now):
                     if now == peer:  # the descriptor may have been reused
                         connection.shutdown(socket.SHUT_RDWR)  # granian closes it
             if surplus:
-                self._logger.warning("too many connections", peer=peer, held=len(theirs), closed=len(surplus))
+                self._logger.warning("too many connections", peer=peer, held=len(connections), closed=len(surplus))
 
     @contextmanager
     def _accepted(self, file: int) -> Iterator[tuple[socket.socket, str]]:
@@ -403,7 +403,7 @@ class Worker:
             loop.run_until_complete(self._start())
         except Exception as error:  # noqa: BLE001 - logged, and the process ends
             make_logger(self._settings.log_level).error(
-                "worker failed to start", why=f"{type(error).__name__}: {error}"
+                "worker failed to start", cause=f"{type(error).__name__}: {error}"
             )
             sys.exit(1)
         # Runs when the event loop runs again, to serve requests.
@@ -437,11 +437,11 @@ class Worker:
         metrics = Metrics(self._run_folder)
         logger = make_logger(settings.log_level)
         counters = TokenCounters(metrics.issued, metrics.revoked)
-        tasks = BackgroundTasks(lambda task, why: logger.error("background task failed", task=task, why=why))
+        tasks = BackgroundTasks(lambda task, cause: logger.error("background task failed", task=task, cause=cause))
         shares = ConnectionShares(max_connections(), settings.port, settings.trusted_proxies, logger)
 
-        def log_operation(operation: str, why: str) -> None:
-            logger.warning("operation", operation=operation, why=why)
+        def log_operation(operation: str, cause: str) -> None:
+            logger.warning("operation", operation=operation, cause=cause)
 
         async with AsyncExitStack() as stack:
             services = await stack.enter_async_context(self._open(settings, metrics.store, counters, log_operation))
@@ -450,7 +450,7 @@ class Worker:
             core.counter.sink = metrics
             metrics.retention = lambda: services.retention_scheduler.numbers
             services.deliveries.count = metrics.delivery
-            services.deliveries.log = lambda id_, why: logger.error("webhook failed", webhook=id_, why=why)
+            services.deliveries.log = lambda id_, cause: logger.error("webhook failed", webhook=id_, cause=cause)
             count_deliveries = partial(services.deliveries.keep_counting, metrics.delivery_counts)
             background: list[tuple[str, Callable[[], Awaitable[None]]]] = [
                 ("expiry", core.expiry.run),

@@ -207,7 +207,7 @@ def _clear_cookie(*, secure: bool) -> Header:
 
 
 def cookies_of(request: Request) -> dict[str, str]:
-    """By name; empty for a repeated name, because it is unclear which to use."""
+    """Return the cookies by name; empty for a repeated name, because it is unclear which to use."""
     found: dict[str, str] = {}
     for line in request.headers.get_all("cookie"):
         for part in line.split(";"):
@@ -237,13 +237,13 @@ MAX_NEXT = 1_000
 MAX_PARAMETERS = 20
 MAX_CODE = 8_192
 EXCHANGES, EXCHANGE_INTERVAL = 60, 1_000
-"""Failed sign-ins of an address: so many at once, and one more after so many milliseconds. Each asks the provider."""
+"""Failed sign-ins of an address: a burst, and one more per interval in milliseconds. Each asks the provider."""
 _NEXT = re.compile(r"/(console(/[\w./~%+-]*)?|device)?(\?[\w.~%+=&:-]*)?", re.ASCII)
 _LABEL = "sign-in"
 _ERROR = re.compile(r"[a-z_]{1,40}")
 
 
-class _Begun(NamedTuple):
+class PendingSignIn(NamedTuple):
     """What the browser that began a sign-in keeps, sealed."""
 
     state: str
@@ -277,25 +277,25 @@ class SignInEndpoint:
 
     async def begin(self, request: Request) -> Response:
         wanted = dict(_parameters(request)).get("next", "/")
-        begun = _Begun(
+        pending = PendingSignIn(
             state=secrets.token_urlsafe(32),
             nonce=secrets.token_urlsafe(32),
             verifier=secrets.token_urlsafe(32),
             next=wanted if len(wanted) <= MAX_NEXT and _NEXT.fullmatch(wanted) else "/",
             at=self._clock(),
         )
-        address = await self._provider.authorization_url(begun.state, begun.nonce, Secret(begun.verifier))
-        sealed = self._seal.seal(Secret(json.dumps(begun).encode()), _LABEL)
+        address = await self._provider.authorization_url(pending.state, pending.nonce, Secret(pending.verifier))
+        sealed = self._seal.seal(Secret(json.dumps(pending).encode()), _LABEL)
         cookie = self._set_cookie(urlsafe_b64encode(sealed).decode(), MINUTES * 60)
         return Response(303, [("location", address), cookie, NO_STORE, ("referrer-policy", "no-referrer")])
 
     async def callback(self, request: Request) -> Response:
-        begun = self._begun(request)
+        pending = self._pending(request)
         given = _parameters(request)
         if len({name for name, _ in given}) < len(given):
             raise _invalid("The answer of the identity provider has a parameter twice.")
         answer = dict(given)
-        if not hmac.compare_digest(answer.get("state", "").encode(), begun.state.encode()):
+        if not hmac.compare_digest(answer.get("state", "").encode(), pending.state.encode()):
             raise _invalid("The answer does not belong to the sign-in that this browser began.")
         await self._provider.check_issuer(answer.get("iss"))
         if "error" in answer:
@@ -305,13 +305,13 @@ class SignInEndpoint:
         code = answer.get("code", "")
         if not 0 < len(code) <= MAX_CODE:
             raise _invalid("The answer of the identity provider has no code.")
-        claims = await self._provider.claims(code, begun.nonce, Secret(begun.verifier), self._rules.needed)
+        claims = await self._provider.claims(code, pending.nonce, Secret(pending.verifier), self._rules.needed)
         person = self._rules.person(self._provider.issuer, claims)
         session_id, session = await self._sessions.sign_in_person(person, request.client, request.id)
         self._exchanges.give_back(origin)
         request.actor, request.verdict = session.actor, ACCEPTED
         cookie = session_cookie(session_id.reveal(), secure=self._is_secure)
-        return Response(303, [("location", begun.next), cookie, self._set_cookie("", 0), NO_STORE])
+        return Response(303, [("location", pending.next), cookie, self._set_cookie("", 0), NO_STORE])
 
     async def logout(self, request: Request) -> Response:
         """Back-channel logout. The answers are those of its specification."""
@@ -326,19 +326,19 @@ class SignInEndpoint:
         await self._sessions.end_by_notice(notice, request.client, request.id)
         return Response(200, [NO_STORE])
 
-    def _begun(self, request: Request) -> _Begun:
+    def _pending(self, request: Request) -> PendingSignIn:
         kept = cookies_of(request).get(self._cookie, "")
         try:
             opened = self._seal.open(urlsafe_b64decode(kept), _LABEL)
-            begun = _Begun(*json.loads(opened.reveal()))
+            pending = PendingSignIn(*json.loads(opened.reveal()))
         except (ValueError, TypeError, OperatorError):
             raise _invalid(
                 "This sign-in did not begin in this browser, or it is over. "
                 f"Begin at {self._own_url}/, and allow cookies."
             ) from None
-        if self._clock() - begun.at > MINUTES * 60_000:
+        if self._clock() - pending.at > MINUTES * 60_000:
             raise _invalid(f"The sign-in took more than {MINUTES} minutes. Sign in again.")
-        return begun
+        return pending
 
     def _set_cookie(self, value: str, seconds: int) -> Header:
         """Lax: the browser comes back from a page of the provider."""

@@ -77,7 +77,7 @@ class SinceSuspension:
     """What was revoked since the actor was suspended, by whatever call, so that an offboarding can be resumed."""
 
     tokens: RevokedTokens
-    minted: RevokedTokens
+    tokens_for_others: RevokedTokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ class OffboardingPlan:
     state: ActorState
     holdings: ActorHoldings
     tokens: Page  # live tokens of the actor
-    minted: Page  # live tokens that the actor created for others, and may know
+    tokens_for_others: Page  # live tokens that the actor created for others, and may know
     accounts: tuple[ServiceAccount, ...]  # accounts that the actor created and that still exist
     groups: tuple[str, ...]
     policies: tuple[Policy, ...]  # policies that name the actor
@@ -96,7 +96,7 @@ class OffboardingPlan:
 class OffboardingReceipt:
     at: int
     tokens: RevokedTokens
-    minted: RevokedTokens | None  # None: not revoked
+    tokens_for_others: RevokedTokens | None  # None: not revoked
     sessions: int
     groups: tuple[str, ...]
 
@@ -116,7 +116,7 @@ class Offboarding:
         self._tokens = tokens
 
     def authorize(self, caller: Caller) -> Awaitable[Grant]:
-        """For status and groups; tokens; and the list of service accounts."""
+        """Require the privileges for status, groups, tokens and the list of service accounts."""
         return self._authority.authorize(caller, Privilege.MANAGE_POLICIES, also=(MANAGE_ALL, ACCOUNTS))
 
     async def plan(self, grant: Grant, urn: str, seconds: float) -> OffboardingPlan:
@@ -129,7 +129,7 @@ class Offboarding:
             state=state,
             holdings=await self._store.actor_holdings(urn),
             tokens=await self._list(grant, _of_actor(urn), seconds),
-            minted=await self._list(grant, _created_for_others(urn), seconds),
+            tokens_for_others=await self._list(grant, _created_for_others(urn), seconds),
             accounts=await self._store.accounts_of(urn, MAX_SHOWN),
             groups=(await self._store.actor_snapshot(urn)).groups,
             policies=tuple(policy for policy in (await self._store.policies()).policies if urn in policy.users),
@@ -137,7 +137,7 @@ class Offboarding:
         )
 
     async def offboard(
-        self, grant: Grant, plan: OffboardingPlan, *, revoke_minted: bool, seconds: float
+        self, grant: Grant, plan: OffboardingPlan, *, revoke_tokens_for_others: bool, seconds: float
     ) -> OffboardingReceipt:
         """Carries out a plan, including what was added since it was made. Each step is authorized again."""
         grant.expect(Privilege.MANAGE_POLICIES, also=(MANAGE_ALL, ACCOUNTS))
@@ -148,9 +148,9 @@ class Offboarding:
         )
         await self._policies.set_actor_status(grant, urn, ActorStatus.SUSPENDED)
         tokens = await self._revoke(grant, _of_actor(urn), seconds)
-        minted = await self._revoke(grant, _created_for_others(urn), seconds) if revoke_minted else None
+        for_others = await self._revoke(grant, _created_for_others(urn), seconds) if revoke_tokens_for_others else None
         groups = await self._authority.write(grant, lambda grant: self._store.leave_groups(grant.precondition, urn))
-        return OffboardingReceipt(tokens.receipt.revoked_at, tokens, minted, sessions, groups)
+        return OffboardingReceipt(tokens.receipt.revoked_at, tokens, for_others, sessions, groups)
 
     async def _list(self, grant: Grant, filters: tuple[Filter, ...], seconds: float) -> Page:
         search = Search(filters=(*filters, _ACTIVE), count=MAX_SHOWN, sort=_LAST_USED_FIRST)

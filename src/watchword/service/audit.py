@@ -43,7 +43,7 @@ REJECTED_CREDENTIALS = frozenset(
 DENIALS = {Reason.MISSING_PRIVILEGE: "privilege", Reason.MISSING_SCOPE: "scope"}
 """The reasons of recorded denials, and the detail that names what was missing."""
 BEYOND_SCOPES = "token_scopes"
-"""The `because` of a denial by the scopes of the caller's token, whatever its actor holds."""
+"""The `cause` of a denial by the scopes of the caller's token, whatever its actor holds."""
 OTHER_ORIGINS = "many"
 
 
@@ -145,7 +145,7 @@ class RejectionLog:
         name = fault.details.get(missing)
         detail = {missing: name}
         if name and not caller.limits.allow_named(name):
-            detail["because"] = BEYOND_SCOPES
+            detail["cause"] = BEYOND_SCOPES
         event = KeptEvent(now, by.actor, by.bearer_id, action, operation, by.peer, by.request_id, detail)
         self._collect(self._windows["denials"].add(caller.actor, event))
 
@@ -153,8 +153,8 @@ class RejectionLog:
         if fault.reason not in REJECTED_CREDENTIALS:
             return
         now, action = self._start_window(), Action.AUTHENTICATION_FAILED.value
-        actor, token_id, because = fault.subject or (UNKNOWN_ACTOR, None, None)
-        detail = {"reason": fault.reason.word} | ({"because": because} if because else {})
+        actor, token_id, cause = fault.subject or (UNKNOWN_ACTOR, None, None)
+        detail = {"reason": fault.reason.word} | ({"cause": cause} if cause else {})
         event = KeptEvent(now, actor, token_id, action, address, peer, request_id, detail)
         if token_id is None or not self._firsts.add(event):
             kind = "ended" if fault.subject else "unknown"
@@ -232,7 +232,7 @@ class EventFeed:
         self._polling: asyncio.Task[None] | None = None
 
     async def wait(self, after: int, seconds: float) -> None:
-        """Until there is an event after this number, or the time is over."""
+        """Wait until there is an event after this number, or the time is over."""
         woken = asyncio.get_running_loop().create_future()
         self._waiting[woken] = after
         if self._polling is None or self._polling.done():
@@ -357,7 +357,7 @@ class AuditLog:
         return await self._store.last_event()
 
     async def wait(self, grant: Grant, seq: int, seconds: float) -> None:
-        """Until there may be an event after this number, or the time is over."""
+        """Wait until there may be an event after this number, or the time is over."""
         grant.expect(Privilege.VIEW_AUDIT_LOG)
         await self._feed.wait(seq, seconds)
 

@@ -123,7 +123,7 @@ class Authority:
         raise contended()
 
     def _rights_of(self, actor: str, groups: tuple[str, ...], limits: Limits) -> EffectiveRights:
-        """Under the policies in memory."""
+        """Compute the rights by the policies in memory."""
         key = (actor, groups, limits.scopes)
         found = self._rights.get(key)
         if found is None:
@@ -169,7 +169,7 @@ class Authority:
         """Checks the client's network. The first use of a rotation successor is committed before it is answered."""
         limits = bearer.limits
         if limits.networks is not None and not (anywhere or limits.allow_from(client)):
-            raise not_accepted(_subject(bearer)._replace(because="network"))
+            raise not_accepted(_subject(bearer)._replace(cause="network"))
         if not bearer.pending:
             return bearer
         await self._store.note_first_use(possession_precondition(bearer, client, request_id), bearer.token_id)
@@ -200,7 +200,7 @@ def _rejection(bearer: Bearer | None) -> Fault:
         )
     if (at := bearer.expires_at) is not None and at <= bearer.at:
         return Fault(Reason.TOKEN_EXPIRED, f"The token expired at {iso(at)}.", subject=_subject(bearer), expiredAt=at)
-    return not_accepted(_subject(bearer)._replace(because=Reason.ACTOR_SUSPENDED.word))
+    return not_accepted(_subject(bearer)._replace(cause=Reason.ACTOR_SUSPENDED.word))
 
 
 def _subject(bearer: Bearer) -> Subject:

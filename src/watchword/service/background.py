@@ -53,14 +53,14 @@ class BackgroundTasks:
             try:
                 await task()
             except Exception as error:  # noqa: BLE001 - logged, and the task runs again
-                why = f"{type(error).__name__}: {getattr(error, 'why', None) or error}"
+                cause = f"{type(error).__name__}: {getattr(error, 'cause', None) or error}"
             else:
-                why = "it returned"
+                cause = "it returned"
             if time.monotonic() - began > LONGEST_PAUSE:
                 pause, logged = FIRST_PAUSE, ""
-            if why != logged:  # a disk that stays full is logged once
-                self._log_failure(name, why)
-                logged = why
+            if cause != logged:  # a disk that stays full is logged once
+                self._log_failure(name, cause)
+                logged = cause
             self._failed_at[name] = time.monotonic()
             await asyncio.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE)
@@ -223,7 +223,7 @@ EXPIRY_LEASE_MILLIS = 300_000
 EXPIRY_PAGE = 1_000
 EXPIRY_BATCH = 200
 EXPIRY_RESTS = 30
-"""After each step it rests so many times as long as the step took: verifications must not notice."""
+"""After each step it rests this many times the duration of the step, so that verifications are not delayed."""
 EXPIRY_LONGEST_REST = 2.0
 EXPIRY_FIRST_SECONDS = 3.0
 """So that a start reads little, however many tokens expire soon."""

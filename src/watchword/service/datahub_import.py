@@ -104,7 +104,7 @@ class DataHubImport:
         self._other_groups: set[str] = set()
         """Groups that were created here and have the urn of a group in DataHub."""
         self._seen: set[Noun] = set()
-        """Of what the source has rows."""
+        """The nouns of which the source has rows."""
         self._report = Report()
 
     async def run(self, source_name: str) -> Report:
@@ -123,7 +123,7 @@ class DataHubImport:
                 await self._apply_parts(groups)
                 entities = DeclaredEntities(tuple(groups), tuple(accounts))
                 declared = PolicyDeclaration(policies, DATAHUB_SET, entities)
-                self._tell_last(declared, await self._apply(declared, prune=True))
+                self._report_policies(declared, await self._apply(declared, prune=True))
         if report.changes and not self._options.dry_run:
             by, action = self._precondition, Action.DATAHUB_IMPORTED.value
             at = self._store.clock()
@@ -157,8 +157,8 @@ class DataHubImport:
                     urn, aspects = row.urn, {}
                 try:
                     aspects[row.aspect] = parsed(row.metadata)
-                except LeftOut as why:
-                    self._report.add(noun, Outcome.LEFT_OUT, f"{urn} {row.aspect}", str(why))
+                except LeftOut as left_out:
+                    self._report.add(noun, Outcome.LEFT_OUT, f"{urn} {row.aspect}", str(left_out))
                     if row.aspect in UNREADABLE:
                         aspects[row.aspect] = UNREADABLE[row.aspect]
         if aspects:
@@ -169,9 +169,9 @@ class DataHubImport:
         async for urn, aspects in self._entities(USER_PREFIX, Noun.PEOPLE):
             try:
                 person = read_person(urn, aspects)
-            except LeftOut as why:
+            except LeftOut as left_out:
                 if len(aspects) > 1 or USER_KEY in aspects:  # other aspects outlive a person
-                    self._report.add(Noun.PEOPLE, Outcome.LEFT_OUT, urn, str(why))
+                    self._report.add(Noun.PEOPLE, Outcome.LEFT_OUT, urn, str(left_out))
                 continue
             found.actors.add(urn)
             if is_account(urn):
@@ -201,7 +201,7 @@ class DataHubImport:
                 case PersonChange.NAMED:
                     self._report.add(Noun.PEOPLE, Outcome.CHANGED, person.urn, "name or e-mail address")
                 case PersonChange.STAYS_SUSPENDED:
-                    reason = "active in DataHub, suspended here by somebody: stays suspended"
+                    reason = "active in DataHub, suspended here by a person: stays suspended"
                     self._report.add(Noun.PEOPLE, Outcome.CONFLICT, person.urn, reason)
         self._report.add(Noun.PEOPLE, Outcome.UNCHANGED, count=len(batch) - len({p.urn for p, _ in changes}))
 
@@ -212,8 +212,8 @@ class DataHubImport:
         async for urn, aspects in self._entities(GROUP_PREFIX, Noun.GROUPS):
             try:
                 group = read_group(urn, aspects)
-            except LeftOut as why:
-                self._report.add(Noun.GROUPS, Outcome.LEFT_OUT, urn, str(why))
+            except LeftOut as left_out:
+                self._report.add(Noun.GROUPS, Outcome.LEFT_OUT, urn, str(left_out))
             else:
                 members = frozenset(people.members.get(urn, ()))
                 groups.append(Entity(urn, group.name, group.description, DATAHUB_SET, members))
@@ -273,8 +273,8 @@ class DataHubImport:
         for change in plan.all_changes:
             self._report.add(_noun(change.urn), _KINDS[change.kind], change.urn)
 
-    def _tell_last(self, declared: PolicyDeclaration, plan: PolicyPlan) -> None:
-        """Policies, and groups and accounts that DataHub no longer has. The others were told before."""
+    def _report_policies(self, declared: PolicyDeclaration, plan: PolicyPlan) -> None:
+        """Report policies, and groups and accounts that DataHub no longer has. The others are already reported."""
         entities = declared.entities or DeclaredEntities()
         known = {entity.urn for entity in (*entities.groups, *entities.accounts)}
         for change in plan.all_changes:
@@ -324,9 +324,11 @@ class DataHubImport:
                 last = token_id_of(row.urn)
                 present.add(last)
                 records.append(read_token(last, parsed(row.metadata), rules))
-            except LeftOut as why:
-                self._report.add(Noun.TOKENS, Outcome.LEFT_OUT, row.urn.removeprefix(DATAHUB_TOKEN_PREFIX), str(why))
-                if str(why) == NO_ACTOR:
+            except LeftOut as left_out:
+                self._report.add(
+                    Noun.TOKENS, Outcome.LEFT_OUT, row.urn.removeprefix(DATAHUB_TOKEN_PREFIX), str(left_out)
+                )
+                if str(left_out) == NO_ACTOR:
                     present.discard(last)
         return records, present, last
 
@@ -365,8 +367,8 @@ class DataHubImport:
         async for urn, aspects in self._entities(DATAHUB_POLICY, Noun.POLICIES):
             try:
                 policy, lost = read_policy(urn, aspects[POLICY_INFO], self._other_groups)
-            except LeftOut as why:
-                self._report.add(Noun.POLICIES, Outcome.LEFT_OUT, urn, str(why))
+            except LeftOut as left_out:
+                self._report.add(Noun.POLICIES, Outcome.LEFT_OUT, urn, str(left_out))
                 continue
             if policy.urn in elsewhere:
                 self._report.add(Noun.POLICIES, Outcome.CONFLICT, policy.urn, _CREATED_HERE)

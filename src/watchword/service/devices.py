@@ -160,7 +160,7 @@ class Devices:
             raise Fault(Reason.SLOW_DOWN, f"Poll every {seconds} seconds.")
         match device.status:
             case DeviceStatus.PENDING:
-                raise Fault(Reason.AUTHORIZATION_PENDING, "Nobody has approved the terminal yet. Poll again.")
+                raise Fault(Reason.AUTHORIZATION_PENDING, "The terminal is not approved yet. Poll again.")
             case DeviceStatus.DENIED:
                 raise Fault(Reason.ACCESS_DENIED, "The request was denied in the browser.")
         try:

@@ -141,7 +141,7 @@ class MailSender:
 
 
 class MailPreferences:
-    """The kinds of mail that a caller wants: its own choice, and nobody else's."""
+    """Reads and sets the kinds of mail that a caller wants, only for the caller itself."""
 
     def __init__(self, store: MailStore, authority: Authority, sent: frozenset[MailKind]) -> None:
         self._store = store

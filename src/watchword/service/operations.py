@@ -49,7 +49,7 @@ class Operations:
         return self._authority.authorize(caller, privilege)
 
     async def task_status(self, grant: Grant, task: TaskId) -> TaskStatus | None:
-        """Of an operation or of a task of the engine; None where it is unknown or cannot be read now."""
+        """Return the status of an operation or of an engine task; None if it is unknown or unreadable now."""
         grant.expect(STATUS)
         status = await self._status(task)
         return status if status is None or grant.may(TRUNCATE) else status.without_contents()
@@ -93,14 +93,14 @@ class Operations:
         return await self._tracked(await self._find(task))
 
     async def list(self, grant: Grant, start: int, count: int) -> tuple[OperationPage, str]:
-        """Newest first, and the node part of their ids."""
+        """Return operations, newest first, and the node part of their ids."""
         grant.expect(TRUNCATE)
         return await self._store.operations(start, count), await self._node_id()
 
     async def cancel(self, grant: Grant, task: TaskId) -> TrackedOperation:
         grant.expect(TRUNCATE)
         number = (await self._find(task)).number
-        return await self._write(grant, lambda grant: self._store.ask_cancel(grant.precondition, number))
+        return await self._write(grant, lambda grant: self._store.request_cancel(grant.precondition, number))
 
     async def _write(self, grant: Grant, write: Callable[[Grant], Awaitable[Operation]]) -> TrackedOperation:
         operation = await self._authority.write(grant, write)

@@ -61,8 +61,9 @@ class TokenCounter:
         self._counting: asyncio.Task[None] | None = None
 
     async def counts(self, seconds: float) -> TokenCounts:
-        """Of all tokens. Up to FEW_TOKENS are counted for each caller. More are counted again once the numbers are 50
-        times as old as the count took; one that takes longer than a caller waits goes on, and the caller gets the last.
+        """Return the counts of all tokens. Up to FEW_TOKENS are counted for each caller. More are counted again once
+        the numbers are 50 times as old as the count took. A count that exceeds the wait continues; the caller gets the
+        previous result.
         """
         if self._latest is None or self._is_small or time.monotonic() >= self._due:
             joins = self._counting is not None and not self._counting.done()
@@ -83,7 +84,7 @@ class TokenCounter:
         return self._latest is not None and self._latest.unused is not None
 
     def unused(self, counts: TokenCounts) -> int | None:
-        """Of all tokens; None while a large store has not been read through."""
+        """Return the number of unused tokens; None while a large store has not been read through."""
         return counts.unused if counts.unused is not None or self.sink is None else self.sink.published_unused()
 
     async def publish(self) -> None:
@@ -158,7 +159,7 @@ class TokenOverview:
     _clock: Clock
 
     def authorize(self, caller: Caller) -> Awaitable[Grant]:
-        """As for lists of tokens."""
+        """Authorize as for lists of tokens."""
         return self._authority.authorize(caller, MINIMUM, ACCOUNTS)
 
     async def of_all(self, grant: Grant, seconds: float) -> Overview:
@@ -168,7 +169,7 @@ class TokenOverview:
         return await self._overview(grant, counts, self._counter.unused(counts), await self._days(DayCounter.USES))
 
     async def of_caller(self, grant: Grant, seconds: float) -> Overview:
-        """Of the tokens that act as the caller."""
+        """Return the overview of the tokens that act as the caller."""
         grant.expect(MINIMUM, ACCOUNTS)
         grant.require(MINIMUM)
         counts = await self._store.token_counts(grant.caller.actor, seconds)

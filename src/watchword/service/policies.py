@@ -71,14 +71,14 @@ class Policies:
         return self._authority.authorize(caller)
 
     async def authorize_for(self, caller: Caller, actor: str) -> Grant:
-        """For questions about an actor: callers may ask about themselves."""
+        """Authorize a question about an actor: callers may ask about themselves."""
         return await self._authority.authorize(caller, *(() if actor == caller.actor else (MANAGE,)))
 
     def authorize_list_actors(self, caller: Caller) -> Awaitable[Grant]:
         return self._authority.authorize(caller, *SEE_ACTORS)
 
     async def authorize_see(self, caller: Caller, actor: str) -> Grant:
-        """For what `listActors` shows of one actor: callers may see themselves."""
+        """Authorize what `listActors` shows of one actor: callers may see themselves."""
         return await self._authority.authorize(caller, *(() if actor == caller.actor else SEE_ACTORS))
 
     async def authorize_group(self, caller: Caller, group: str) -> Grant:
@@ -92,7 +92,7 @@ class Policies:
         return policy.urn
 
     async def update(self, grant: Grant, policy: Policy, *, create: bool = False) -> None:
-        """With `create`, a policy that does not exist is created."""
+        """Update a policy; with `create`, create one that does not exist."""
         grant.expect(MANAGE)
         policy = check_policy(policy)
         if create:
@@ -141,7 +141,7 @@ class Policies:
         return _find(await self._store.policies(), urn)
 
     async def list(self, grant: Grant, query: str | None, only: PolicyFilter) -> tuple[Policy, ...]:
-        """By name; with a query, those whose name or description contains it."""
+        """Return policies by name; with a query, those whose name or description contains it."""
         grant.expect(MANAGE)
         policies = filter(only.matches, (await self._store.policies()).policies)
         wanted = (query or "").strip().lower()
@@ -242,7 +242,7 @@ class Policies:
         return await self._store.get_group(urn)
 
     async def see_group(self, grant: Grant, urn: str) -> Group:
-        """For members too, and of the identity provider too."""
+        """Return a group, also to its members, and also one of the identity provider."""
         if grant.required or urn not in grant.caller.snapshot.groups:
             grant.expect(MANAGE)
         return _visible(grant, await self._store.get_group(urn, external=True))
@@ -284,7 +284,7 @@ class Policies:
         return {urn: shown.name for urn, shown in found.items() if shown.name is not None}
 
     async def shown_actors(self, grant: Grant, actors: Collection[str]) -> dict[str, ShownActor]:
-        """The same with e-mail addresses and status, of the caller itself and for callers who may list actors."""
+        """Return names, and e-mail addresses and status of the caller itself or to callers who may list actors."""
         sees_all = _may_see(grant)
         found = await self._store.shown_actors(actors) if actors else {}
         shown = {urn: found.get(urn, NOTHING_STORED) for urn in actors}
@@ -297,15 +297,15 @@ class Policies:
             raise Fault(Reason.NOT_EDITABLE, "The root actor cannot be suspended; change WATCHWORD_ROOT_ACTOR instead.")
 
 
-def _find(found: PolicySet, urn: str) -> Policy:
-    for policy in found.policies:
+def _find(policy_set: PolicySet, urn: str) -> Policy:
+    for policy in policy_set.policies:
         if policy.urn == urn:
             return policy
     raise Fault(Reason.POLICY_NOT_FOUND, "There is no policy with this urn.")
 
 
-def _editable(found: PolicySet, urn: str) -> Policy:
-    policy = _find(found, urn)
+def _editable(policy_set: PolicySet, urn: str) -> Policy:
+    policy = _find(policy_set, urn)
     if not policy.editable:
         raise Fault(Reason.NOT_EDITABLE, "The service keeps this policy itself. It cannot be changed or deleted.")
     return policy

@@ -38,8 +38,8 @@ from watchword.domain.retention import (
     ScheduleTimes,
     SeriesPlan,
     SeriesRuns,
+    SeriesSize,
     ShownRun,
-    SizeOfDay,
     SteadyClock,
     StoredRule,
     outcome,
@@ -86,7 +86,7 @@ class Retention:
         )
 
     async def hold(self, grant: Grant, series: str, reason: str) -> tuple[Hold, list[TrackedOperation]]:
-        """The hold, and the operations on the series that are still active; they were asked to cancel."""
+        """Set a hold. Return it and the operations on the series that are still active, which are cancelled."""
         grant.expect(TRUNCATE)
         hold, active = await self._authority.write(
             grant, lambda grant: self._store.set_hold(grant.precondition, series, reason)
@@ -134,7 +134,7 @@ class RetentionPlanner:
         return self._names.written(aspect)
 
     async def plan(self, aspect: Aspect, rule: RetentionRule, until: int | None = None) -> Plan:
-        """For a run. With `until`, counted again up to the same moment. CLOCK_JUMPED also if it jumps meanwhile."""
+        """Plan a run. With `until`, count again up to the same time. Raise CLOCK_JUMPED also if it jumps meanwhile."""
         plan = await self._plan(aspect, rule, self.clock.steady(), until)
         self.clock.steady()
         return plan
@@ -222,7 +222,7 @@ class RetentionScheduler:
     _log: LogProblem
     numbers: RetentionNumbers = field(default_factory=RetentionNumbers)
     errors: dict[str, tuple[int, str]] = field(default_factory=dict)
-    """Of the series whose due run could not be planned yet: when it was due, and why."""
+    """By series whose due run could not be planned yet: when it was due, and the error."""
     _settled: dict[str, tuple[int, int]] = field(default_factory=dict)
     """By rule: when it was changed, and the last moment whose runs are all added."""
     _times: dict[str, tuple[StoredRule, ScheduleTimes]] = field(default_factory=dict)
@@ -244,7 +244,7 @@ class RetentionScheduler:
             try:
                 await self.tick(measure=not first)
             except Fault as fault:
-                self.note("", 0, f"{fault.message} {fault.why or ''}".strip())
+                self.note("", 0, f"{fault.message} {fault.cause or ''}".strip())
             else:
                 self.note("", 0, None)
             pause, first = TICK_SECONDS, False
@@ -273,7 +273,7 @@ class RetentionScheduler:
             raise problem
 
     async def _times_of(self, rules: Iterable[StoredRule], now: int) -> dict[str, ScheduleTimes]:
-        """By rule. Computed only when a rule was changed or a moment has come."""
+        """Return the times by rule. Computed only when a rule was changed or a time has passed."""
         found: dict[str, tuple[StoredRule, ScheduleTimes]] = {}
         for rule in rules:
             kept = self._times.get(rule.rule.key)
@@ -358,7 +358,7 @@ class RetentionScheduler:
         yield from sorted(found, key=lambda one: (one.due_at, one.aspect))
 
     async def _add(self, due: DueRun) -> bool:
-        """Whether the run was added, by this scheduler or another."""
+        """Return whether the run was added, by this scheduler or another."""
         series = series_key(due.aspect)
         home = self._planner.home
         failed = self.errors.get(series)
@@ -420,14 +420,14 @@ class RetentionScheduler:
         return found
 
     async def _report_jump(self) -> None:
-        """In the audit log, once for all schedulers."""
+        """Write the event once for all schedulers."""
         if self._unreported_jump:
             if await self._store.lease_retention(f"clock/{self._planner.home}", self._holder, STEADY_MILLIS):
                 await self._store.note_clock_jump(SCHEDULER, self._unreported_jump // 1_000)
             self._unreported_jump = 0
 
     async def _report_overdue(self, seen: RetentionSnapshot, overdue: dict[str, StoredRule]) -> None:
-        """In the audit log, once for all schedulers."""
+        """Write the event once for all schedulers."""
         details: dict[str, dict[str, Detail] | None] = dict.fromkeys(seen.reported - overdue.keys())
         for series in overdue.keys() - seen.reported:
             runs = seen.runs.get(series)
@@ -440,7 +440,7 @@ class RetentionScheduler:
             await self._store.note_overdue(SCHEDULER, self._planner.home, details)
 
     async def _measure(self, listed: dict[str, tuple[Aspect, IndexSize]], day: int) -> None:
-        sizes = [SizeOfDay(series, day, size.rows, size.size_bytes) for series, (_, size) in listed.items()]
+        sizes = [SeriesSize(series, day, size.rows, size.size_bytes) for series, (_, size) in listed.items()]
         await self._store.add_sizes(self._planner.home, sizes)
         self._measured = day
 
@@ -465,7 +465,7 @@ class _NotedFault:
             return False
         if error.reason is Reason.OPERATION_RUNNING:
             return True  # it is late, and happens once that one is over
-        self._scheduler.note(self._series, self._due_at, f"{error.message} {error.why or ''}".strip())
+        self._scheduler.note(self._series, self._due_at, f"{error.message} {error.cause or ''}".strip())
         return True
 
 
@@ -511,21 +511,21 @@ class RetentionRuns:
         return len(aspects), found
 
     @property
-    def clock_unsteady_for(self) -> int:
+    def paused_for(self) -> int:
         return self._planner.clock.unsteady_for
 
     async def runs(self, grant: Grant, series: str | None, start: int, count: int) -> RunPage:
-        """Newest first."""
+        """Return runs, newest first."""
         grant.expect(TRUNCATE)
         return await self._store.retention_runs(None if series is None else series_key(series), start, count)
 
-    async def sizes(self, grant: Grant, series: str | None, days: int) -> tuple[SizeOfDay, ...]:
+    async def sizes(self, grant: Grant, series: str | None, days: int) -> tuple[SeriesSize, ...]:
         grant.expect(SIZES, TRUNCATE)
         after = self._planner.clock() // DAY - days
         return await self._store.series_sizes(self._planner.home, None if series is None else series_key(series), after)
 
     async def run(self, grant: Grant, aspect: Aspect) -> ShownRun:
-        """The same as a run that is due: it waits for approval beyond `atMost`, and in mode report it reports."""
+        """Run a rule now like a due run: it waits for approval beyond `atMost`, and in mode report it reports."""
         grant.expect(TRUNCATE)
         aspect = self._planner.written(aspect)
         rule = (await self._store.retention()).rule_of(aspect)

@@ -120,7 +120,7 @@ class Sessions:
         return session_id, session
 
     async def sign_in_person(self, person: Person, peer: str, request_id: str) -> tuple[Secret[str], Session]:
-        """The same for a person whom the identity provider has named."""
+        """Sign in a person whom the identity provider has named."""
         session_id, session = self._new(person.actor, None, peer)
         issuer, subject = person.identity
         session = session._replace(issuer=issuer, subject=subject, sid=person.sid)
@@ -186,7 +186,7 @@ class Sessions:
         return await self._store.sessions(actor, self._clock() - self._limits.idle, start, count)
 
     async def end(self, grant: Grant, session_id: str) -> None:
-        """With the grant for one's own sessions; with Manage Policies anyone's."""
+        """End an own session, or any session with Manage Policies."""
         actor = grant.caller.actor
         grant.expect(*_required(grant.caller, actor))
 
@@ -210,7 +210,7 @@ class Sessions:
     async def link(self, grant: Grant, actor: str, identity: Identity | None) -> None:
         grant.expect(Privilege.MANAGE_POLICIES)
         if is_account(actor):
-            raise invalid("actorUrn", "actorUrn must not be a service account: nobody signs in as one.")
+            raise invalid("actorUrn", "actorUrn must not be a service account: it cannot sign in.")
         await self._authority.write(grant, lambda grant: self._store.link_actor(grant.precondition, actor, identity))
 
     def _is_idle(self, session: Session) -> bool:

@@ -52,7 +52,7 @@ from watchword.service.authority import Authority, not_accepted
 MINIMUM = Privilege.GENERATE_PERSONAL_ACCESS_TOKENS
 MANAGE_ALL = Privilege.MANAGE_ACCESS_TOKENS
 ACCOUNTS = Privilege.MANAGE_SERVICE_ACCOUNTS
-_MAKER_FIELDS = ("minted_with", "parent")
+_MAKER_FIELDS = ("created_with", "parent")
 _VISIBILITY_FIELDS = frozenset({"actor_urn", "owner_urn", "type"})
 JSON_FIELDS = frozenset(
     {
@@ -126,7 +126,7 @@ class Tokens:
         return tuple(duration for duration in Duration if duration in self._lifetimes.allowed)
 
     def authorize(self, caller: Caller) -> Awaitable[Grant]:
-        """For everything but `derive` and `introspect`: a caller with neither privilege cannot use the token API."""
+        """Authorize all but `derive` and `introspect`: a caller with neither privilege cannot use the token API."""
         return self._authority.authorize(caller, MINIMUM, ACCOUNTS)
 
     async def authorize_derive(self, caller: Caller) -> Grant:
@@ -149,7 +149,7 @@ class Tokens:
         request: IdempotentRequest | None = None,
         device: str | None = None,
     ) -> CreatedToken:
-        """With `device`, the token of that approved terminal."""
+        """Create a token; with `device`, that of an approved terminal."""
         grant.expect(MINIMUM, ACCOUNTS)
 
         async def write(grant: Grant) -> CreatedToken:
@@ -284,7 +284,7 @@ class Tokens:
             self._counters.revoked(revocation.number)
 
     async def _note_scan(self, bearer: Bearer, peer: str, request_id: str) -> None:
-        """Before the revocation: if that fails, the scan has found the token all the same."""
+        """Write the event before the revocation, so that it is recorded even if that fails."""
         found = await self._store.get_token(bearer.token_id)
         detail = {} if found is None else {"name": found.name, "ownerUrn": found.owner_urn}
         event = KeptEvent(
@@ -392,8 +392,8 @@ class Tokens:
         """The search constrained to what the caller may see; raises a denial if it asks for more. With `by_id` the
         request also names ids, and those that the caller may not see are not found.
 
-        Without Manage All, filters by `mintedWith` and `parentId` may name only visible tokens: the result would reveal
-        that others exist.
+        Without Manage All, filters by `createdWith` and `parentId` may name only visible tokens: the result would
+        reveal that others exist.
         """
         search = constrained(search, grant)
         if search.own is None:
@@ -401,7 +401,7 @@ class Tokens:
                 grant.require(MANAGE_ALL)
         elif search.own[1] == grant.caller.actor:
             grant.require(MINIMUM)
-        makers = [f for f in search.filters if f.field in (Field.MINTED_WITH, Field.PARENT)]
+        makers = [f for f in search.filters if f.field in (Field.CREATED_WITH, Field.PARENT)]
         if makers and not grant.may(MANAGE_ALL):
             ids = {str(value) for f in makers for value in f.values}
             if not all(f.values and not f.negated for f in makers) or ids - await self._visible_among(
@@ -413,7 +413,7 @@ class Tokens:
     async def _without_hidden_makers(
         self, grant: Grant, rows: tuple[TokenRecord, ...], seconds: float = SEARCH_SECONDS
     ) -> tuple[TokenRecord, ...]:
-        """The records without `minted_with` and `parent` where the caller may not see that token. The records may be
+        """The records without `created_with` and `parent` where the caller may not see that token. The records may be
         projections.
         """
         fields = [name for name in _MAKER_FIELDS if rows and name in rows[0]._fields]
@@ -552,7 +552,7 @@ def _draft(new: TokenRequest, precondition: WritePrecondition) -> TokenRecord:
         owner_urn=precondition.actor,
         created_at=0,
         expires_at=None,
-        minted_with=precondition.bearer_id,
+        created_with=precondition.bearer_id,
         limits=new.limits,
     )
 
@@ -583,11 +583,11 @@ def _require_rotate(grant: Grant, old: TokenRecord) -> None:
         raise Fault(Reason.WIDER_THAN_MAKER, message, field="tokenId")
 
 
-def _earlier(one: int | None, other: int | None) -> int | None:
+def _earlier(first: int | None, second: int | None) -> int | None:
     """The earlier of two expiries; None: never."""
-    if one is None or other is None:
-        return other if one is None else one
-    return min(one, other)
+    if first is None or second is None:
+        return second if first is None else first
+    return min(first, second)
 
 
 def _claims(token: bytes) -> dict[str, Any]:

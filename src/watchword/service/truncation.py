@@ -29,16 +29,16 @@ from watchword.domain.errors import Fault, Reason
 from watchword.domain.indices import Resolved, copy_name, is_index_or_copy
 from watchword.domain.lifetimes import iso
 from watchword.domain.operations import (
-    CancelAsked,
+    CancelRequested,
     EngineTask,
     LeaseLost,
     Operation,
+    OperationProgress,
     Plan,
     PostCheck,
     State,
     Strategy,
     WindowClosed,
-    Work,
 )
 from watchword.domain.ports import Clock, OperationStore
 from watchword.domain.retention import parse_window
@@ -110,7 +110,7 @@ class Lease:
     async def release(self, not_before: int = 0) -> None:
         """Let another instance take the operation, immediately or from this moment on."""
         self._lost = True  # the heartbeat must not renew it
-        with suppress(LeaseLost, CancelAsked, Fault):
+        with suppress(LeaseLost, CancelRequested, Fault):
             await self._store.save_operation(self.operation, 0, not_before)
 
     @asynccontextmanager
@@ -150,7 +150,7 @@ class TruncationSteps:
         return self.operation.plan
 
     @property
-    def work(self) -> Work:
+    def work(self) -> OperationProgress:
         return self.operation.work
 
     @property
@@ -169,7 +169,7 @@ class TruncationSteps:
     async def unblock_without_store(self) -> None:
         """The store cannot be written: do not leave writes blocked."""
 
-    def progress(self, work: Work, now: Counters) -> dict[str, int]:
+    def progress(self, work: OperationProgress, now: Counters) -> dict[str, int]:
         """By the task that works now."""
         return {"rows_done": now.done, "rows_to_do": max(now.total, now.done)}
 
@@ -209,8 +209,8 @@ class TruncationSteps:
         """Raises where a caller cancelled the operation, its timeout has passed, or its window is closed."""
         if self.operation.state is State.SWAPPING or self.work.ending is not None:
             return
-        if self.operation.cancel_asked_at is not None:
-            raise CancelAsked
+        if self.operation.cancel_requested_at is not None:
+            raise CancelRequested
         limit, began = self.plan.timeout_seconds, self.operation.started_at
         if limit is not None and began is not None and self.clock() - began > limit * 1_000:
             raise OperationFailed(f"The operation took longer than timeoutSeconds ({limit}).")
@@ -295,7 +295,7 @@ class Deletion(TruncationSteps):
     def rows_to_do(self) -> int:
         return self.plan.rows_to_delete
 
-    def progress(self, work: Work, now: Counters) -> dict[str, int]:
+    def progress(self, work: OperationProgress, now: Counters) -> dict[str, int]:
         """With `keep_last` by all tasks so far: there is one for each page."""
         if self.plan.keep_last is None:
             return super().progress(work, now)
@@ -694,7 +694,7 @@ class Supervisor:
                     await steps.unblock_without_store()
                 await lease.release()
             except asyncio.CancelledError:
-                with suppress(TimeoutError, LeaseLost, CancelAsked, Fault, OperationFailed):
+                with suppress(TimeoutError, LeaseLost, CancelRequested, Fault, OperationFailed):
                     async with asyncio.timeout(STOP_SECONDS):
                         await steps.unblock_on_stop()
                 await lease.release()
@@ -712,7 +712,7 @@ class Supervisor:
             raise
         except WindowClosed:
             steps.pausing = True
-        except CancelAsked:
+        except CancelRequested:
             await steps.lease.save(ending=State.CANCELLED.value, note="cancelling")
         except OperationFailed as failed:
             await steps.lease.save(ending=State.FAILED.value, error=str(failed), note="cleaning up")
@@ -726,7 +726,7 @@ class Supervisor:
             await _fail(steps, "Internal error. See the log of the service.")
 
     def _log_fault(self, id_: str, fault: Fault) -> None:
-        self._log(id_, f"{fault.message} {fault.why or ''}".strip())
+        self._log(id_, f"{fault.message} {fault.cause or ''}".strip())
 
 
 async def _next_step(steps: Steps) -> None:

@@ -84,7 +84,7 @@ class Webhooks:
         return await self._store.last_deliveries(webhook_ids)
 
     async def update(self, grant: Grant, webhook_id: str, asked: Mapping[str, Any]) -> Webhook:
-        """What is absent or null stays as it is."""
+        """Change a webhook. What is absent or null stays as it is."""
         before = await self.get(grant, webhook_id)
         name, url, enabled = (asked.get(word) for word in ("name", "url", "enabled"))
         if name is not None:
@@ -139,7 +139,7 @@ class Webhooks:
     async def replay(
         self, grant: Grant, webhook_id: str, delivery: str | None, since: int | None, seconds: float
     ) -> Replayed:
-        """Send one delivery again, or all events since a time, or else what waits. A stopped webhook sends again."""
+        """Send one delivery again, or all events since a time, or else the waiting ones. A stopped webhook resumes."""
         grant.expect(MANAGE, also=AUDIT)
         check_webhook_id(webhook_id)
         if delivery is not None and since is not None:
@@ -267,7 +267,7 @@ class DeliverySender:
             await asyncio.sleep(pause * (0.75 + random.random() / 2))  # noqa: S311 - no secret
 
     async def keep_counting(self, publish: Callable[[DeliveryCounts], None]) -> None:
-        """For the metrics, until cancelled."""
+        """Update the numbers of the metrics until cancelled."""
         while True:
             try:
                 publish(await self._store.delivery_counts())
@@ -277,7 +277,7 @@ class DeliverySender:
             await asyncio.sleep(COUNT_SECONDS)
 
     async def _work(self) -> None:
-        """Until there is no more to do, or the lease is lost."""
+        """Send until there is no more to do or the lease is lost."""
         seq = await self._renew()
         renewing = asyncio.ensure_future(self._keep_renewing())
         try:

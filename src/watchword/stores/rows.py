@@ -34,6 +34,9 @@ _NOT_STORED = {
     **dict.fromkeys(("actor_name", "owner_name", "owner", "uses", "networks"), "NULL"),
 }
 
+# Columns whose names differ from those of their fields.
+_COLUMN_OF = {"created_with": "minted_with"}
+
 Row = Sequence[Any]
 
 
@@ -68,7 +71,7 @@ def token_reader(wanted: frozenset[str] | None) -> tuple[str, Callable[[Row], To
             values[index] = convert(values[index])
         return record._make(values)
 
-    columns = ", ".join(_NOT_STORED.get(name, name) for name in fields)
+    columns = ", ".join(_NOT_STORED.get(name) or _COLUMN_OF.get(name, name) for name in fields)
     # A row without columns to convert needs no Python code.
     return columns, make if read else partial(tuple.__new__, record)
 
@@ -80,7 +83,8 @@ INSERTED = (
     "id, type, name, description, actor_urn, owner_urn, created_at, expires_at, minted_with, limits, parent, root,"
     " replaces, grace, full_end"
 )
-_new_values = attrgetter(*INSERTED.split(", "))
+_FIELD_OF = {column: field for field, column in _COLUMN_OF.items()}
+_new_values = attrgetter(*(_FIELD_OF.get(column, column) for column in INSERTED.split(", ")))
 
 
 def token_values(record: TokenRecord) -> tuple[Any, ...]:
@@ -122,11 +126,11 @@ def stopping() -> Fault:
     return Fault(Reason.STOPPING, "The service is stopping.")
 
 
-def unknown_outcome(why: str) -> Fault:
+def unknown_outcome(cause: str) -> Fault:
     return Fault(
         Reason.OUTCOME_UNKNOWN,
         "The store did not confirm in time. The change may have been made: check before you retry.",
-        why=why,
+        cause=cause,
     )
 
 

@@ -72,7 +72,7 @@ ASKED_BY = {
     "cancelOperation": "task cancel",
     "explainPrivilege": "policy explain",
     "listPrivileges": "policy privileges",
-    "listHolders": "who-can",
+    "listPrivilegeHolders": "who-can",
     "listActors": "actor list",
     "listEventActions": "event actions",
     "timeseriesHistogram": "index histogram",

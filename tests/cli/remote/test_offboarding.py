@@ -42,9 +42,9 @@ def test_offboarding_shows_a_preview_and_a_receipt(server: Server, run: Run, don
     left = leaving(server, done, actor)
     plan = json.loads(done("actor", "offboard", actor, "--dry-run", "--json"))
     assert (plan["dryRun"], plan["status"], plan["receipt"]) == (True, "ACTIVE", None)
-    assert (plan["tokenCount"], plan["mintedTokenCount"], plan["sessionCount"]) == (2, 1, 0)
+    assert (plan["tokenCount"], plan["tokensForOthersCount"], plan["sessionCount"]) == (2, 1, 0)
     assert ",".join(sorted(token["id"] for token in plan["tokens"])) == left["owns"]
-    assert [token["id"] for token in plan["mintedTokens"]] == [left["minted id"]]
+    assert [token["id"] for token in plan["tokensForOthers"]] == [left["minted id"]]
     assert [account["urn"] for account in plan["serviceAccounts"]] == [left["account"]]
     assert (plan["groups"], [policy["urn"] for policy in plan["policies"]]) == ([left["group"]], [left["policy"]])
     shown = done("actor", "offboard", actor, "--dry-run")
@@ -60,7 +60,7 @@ def test_offboarding_shows_a_preview_and_a_receipt(server: Server, run: Run, don
     receipt = json.loads(done("actor", "offboard", actor, "--yes", "--json"))["receipt"]
     assert receipt["status"] == "SUSPENDED"
     assert (receipt["tokens"]["count"], ",".join(sorted(receipt["tokens"]["ids"]))) == (2, left["owns"])
-    assert (receipt["mintedTokens"], receipt["sessionCount"], receipt["groups"]) == (None, 0, [left["group"]])
+    assert (receipt["tokensForOthers"], receipt["sessionCount"], receipt["groups"]) == (None, 0, [left["group"]])
     assert not accepted(server, left["own"])
     assert accepted(server, left["minted"]), "made for others: kept unless that is asked for"
     assert json.loads(done("actor", "show", actor, "--json"))["status"] == "SUSPENDED"
@@ -69,11 +69,11 @@ def test_offboarding_shows_a_preview_and_a_receipt(server: Server, run: Run, don
     assert json.loads(done("account", "show", left["account"], "--json"))["status"] == "ACTIVE"
 
     since = json.loads(done("actor", "offboard", actor, "--dry-run", "--json"))["suspension"]
-    assert (since["actorUrn"], since["tokens"]["count"], since["mintedTokens"]["count"]) == (ADMIN, 2, 0)
+    assert (since["actorUrn"], since["tokens"]["count"], since["tokensForOthers"]["count"]) == (ADMIN, 2, 0)
     assert since["tokens"]["digest"] == receipt["tokens"]["digest"], "the same tokens, whoever asks and when"
     assert ",".join(sorted(since["tokens"]["ids"])) == left["owns"]
 
-    again = done("actor", "offboard", actor, "--yes", "--revoke-minted").splitlines()
+    again = done("actor", "offboard", actor, "--yes", "--revoke-tokens-for-others").splitlines()
     assert again[0] == f"{actor} is SUSPENDED."
     assert again[1].startswith("  Suspended at ")
     assert again[1].endswith(f"Z by {ADMIN}; 2 tokens revoked since.")

@@ -183,7 +183,7 @@ def test_cascade_needs_a_flag(server: Server, done: Done, actor: str) -> None:
     first = server.create(actor)
     minted = server.create(actor, token=first["accessToken"])
     assert (
-        json.loads(done("token", "show", minted["metadata"]["id"], "--json"))["mintedWith"] == first["metadata"]["id"]
+        json.loads(done("token", "show", minted["metadata"]["id"], "--json"))["createdWith"] == first["metadata"]["id"]
     )
     done("token", "revoke", first["metadata"]["id"], "--cascade")
     assert server.verify(minted["accessToken"]).status_code == 401

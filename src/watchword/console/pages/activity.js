@@ -184,7 +184,7 @@ export async function page(context) {
     <dt>Target</dt><dd><a href="${withQuery({ target: event.target, cursor: null })}"><code>${event.target}</code></a></dd>
     ${event.tokenId ? html`<dt>With token</dt><dd><a href="${tokenPath(event.tokenId)}">token <code>${short(event.tokenId)}</code></a></dd>` : null}
     <dt>Client</dt><dd>${event.peer || "–"}</dd><dt>Request</dt><dd><code>${event.requestId || "–"}</code></dd>
-    ${Object.entries(event.detail).map(([name, told]) => html`<dt>${name}</dt><dd>${spoken(name, told)}</dd>`)}</dl>`;
+    ${Object.entries(event.detail).map(([name, value]) => html`<dt>${name}</dt><dd>${spoken(name, value)}</dd>`)}</dl>`;
 
   /** @param {string | null} next */
   const head = (next) => html`<div class="list-head">${further(next, "Pages, before the list")}<span class="row"><span class="quiet small">Export:</span>
@@ -324,13 +324,13 @@ function barsOf(span, counts) {
   return { bars, named };
 }
 
-/** @param {string} name @param {unknown} told @returns {unknown} a value of an event's details as text */
-function spoken(name, told) {
-  if (told === null || told === undefined) return "–";
-  if (typeof told === "number" && /(At|Millis|By|Until)$/.test(name)) return time(told);
-  if (typeof told === "number") return number(told);
-  if (Array.isArray(told)) return told.map(String).join(", ") || "–";
-  return typeof told === "object" ? JSON.stringify(told) : String(told);
+/** @param {string} name @param {unknown} value @returns {unknown} a value of an event's details as text */
+function spoken(name, value) {
+  if (value === null || value === undefined) return "–";
+  if (typeof value === "number" && /(At|Millis|By|Until)$/.test(name)) return time(value);
+  if (typeof value === "number") return number(value);
+  if (Array.isArray(value)) return value.map(String).join(", ") || "–";
+  return typeof value === "object" ? JSON.stringify(value) : String(value);
 }
 
 /** Grouped by the part before the dot. @param {Action[]} actions @returns {[string, Action[]][]} */

@@ -57,7 +57,7 @@ export async function actorPanel({ urn, me, close, signal, done }) {
   async function rename() {
     const sure = await ask({
       title: `Name ${actorName(urn)}`, action: "Save",
-      content: html`<p>The console shows the name wherever it shows the actor. It decides nothing.</p>
+      content: html`<p>The console shows the name wherever it shows the actor. It does not affect permissions.</p>
         ${field({ id: "actor-name", label: "Name", optional: true, control: html`<input id="actor-name" name="displayName" maxlength="200"
           autocomplete="off" .value=${actor.displayName ?? ""}>` })}
         ${field({ id: "actor-email", label: "E-mail", optional: true, control: html`<input id="actor-email" name="email" type="email"

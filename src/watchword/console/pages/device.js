@@ -69,7 +69,7 @@ function show(context, place, found) {
     <p>A terminal asks to act as <strong>${actorName(context.me.urn)}</strong>. Compare the code:</p>
     <p class="user-code mono" id="shown-code" tabindex="-1">${found.userCode}</p>
     ${warning(html`<p><strong>Approve only if you started this yourself and your terminal shows this code.</strong> Deny it if
-      somebody sent you a link or a code.</p>`)}
+      someone sent you a link or a code.</p>`)}
     <dl class="facts">
       <dt>Program</dt><dd class="mono">${found.client}</dd>
       <dt>Terminal</dt><dd>${found.host === null ? "The terminal says nothing about itself." : html`The terminal says it is

@@ -6,7 +6,7 @@ import { fullTime, inTerminal, number, onServer, relative, time } from "../forma
 import { codeBox, empty, loadList, warning } from "../components.js";
 import { setHooks } from "../router.js";
 
-const STATUS = "{ importStatus { tokens live unlimited usedIn30Days lastExpiresAt lastChangedAt hasSalt } }";
+const STATUS = "{ importStatus { tokens live neverExpiring usedIn30Days lastExpiresAt lastChangedAt hasSalt } }";
 /** As many tokens as are counted. */
 const MOST = 10_000;
 
@@ -34,10 +34,10 @@ export async function page(context) {
         <li><strong>${found.tokens >= MOST ? `${number(MOST)}+` : number(found.tokens)}</strong> imported<span class="quiet">and not expired in DataHub</span></li>
         <li><strong>${number(found.hasSalt ? found.live : 0)}</strong> still accepted<span class="quiet">${share(found.tokens)}</span></li>
         <li><strong>${number(found.usedIn30Days)}</strong> used in 30 days<span class="quiet">${share(found.tokens)}</span></li>
-        <li><strong>${number(found.unlimited)}</strong> never expire<span class="quiet">until they are rotated or revoked</span></li>
+        <li><strong>${number(found.neverExpiring)}</strong> never expire<span class="quiet">until they are rotated or revoked</span></li>
       </ul>
       <dl class="facts"><dt>Last change by an import</dt><dd>${time(found.lastChangedAt, "unknown: its event was deleted")}</dd>
-        <dt>Accepted until</dt><dd>${found.unlimited ? "always, unless those that never expire are rotated" : found.lastExpiresAt
+        <dt>Accepted until</dt><dd>${found.neverExpiring ? "always, unless those that never expire are rotated" : found.lastExpiresAt
           ? html`${fullTime(found.lastExpiresAt)} <span class="quiet">(${relative(found.lastExpiresAt)}, the last one)</span>` : "none is accepted any more"}</dd>
         ${me.privileges.viewAuditLog ? html`<dt>History</dt><dd><a href="/console/activity?action=datahub.imported">What each import changed</a></dd>` : null}</dl>
       ${found.live ? html`<p>Rotate those that are still used, so that they become tokens of this service:</p>${codeBox(inTerminal("watchword token rotate ID", me))}`

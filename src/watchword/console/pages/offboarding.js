@@ -19,20 +19,20 @@ import { GROUP, actorLink, actorName, actorPath, groupName, urnCode } from "./ac
  * @typedef {{urn: string, displayName: string, status: string}} Account
  * @typedef {{urn: string, name: string, editable: boolean, source: "SERVICE" | "FILE" | "API"}} Policy
  * @typedef {{count: number, digest: string, revokedAt: number}} Revoked
- * @typedef {{at: number, actorUrn: string, actorName: string | null, tokens: Revoked, mintedTokens: Revoked}} Suspension
+ * @typedef {{at: number, actorUrn: string, actorName: string | null, tokens: Revoked, tokensForOthers: Revoked}} Suspension
  * @typedef {{urn: string, displayName: string | null, status: string, known: boolean, tokenCount: number, tokens: Token[],
- *   mintedTokenCount: number, mintedTokens: Token[], sessionCount: number, serviceAccounts: Account[], groups: string[],
+ *   tokensForOthersCount: number, tokensForOthers: Token[], sessionCount: number, serviceAccounts: Account[], groups: string[],
  *   policies: Policy[], suspension: Suspension | null}} Plan
  * @typedef {{name: string, actorUrn: string, lastUsedAt: number | null, lastNetwork: string | null}} Use
- * @typedef {"suspend" | "tokens" | "minted" | "accounts" | "access" | "receipt"} Step
+ * @typedef {"suspend" | "tokens" | "forOthers" | "accounts" | "access" | "receipt"} Step
  */
 
 const TOKEN = `id name actorUrn actorName status effectiveStatus awaitsFirstUse replacedAt replacedBy lastUsedAt lastNetwork expiresAt`;
 const REVOKED = `{ count digest revokedAt }`;
 const PLAN = `mutation Offboarding($urn: String!) { offboardActor(input: {urn: $urn, dryRun: true}) {
-  urn displayName status known sessionCount groups tokenCount tokens { ${TOKEN} } mintedTokenCount mintedTokens { ${TOKEN} }
+  urn displayName status known sessionCount groups tokenCount tokens { ${TOKEN} } tokensForOthersCount tokensForOthers { ${TOKEN} }
   serviceAccounts { urn displayName status } policies { urn name editable source }
-  suspension { at actorUrn actorName tokens ${REVOKED} mintedTokens ${REVOKED} } } }`;
+  suspension { at actorUrn actorName tokens ${REVOKED} tokensForOthers ${REVOKED} } } }`;
 const USES = `query Uses($input: ListAccessTokensInput) { listAccessTokens(input: $input) { total tokens { name actorUrn lastUsedAt lastNetwork } } }`;
 const GROUPS = `{ listGroups(input: {count: 1000}) { groups { urn name } } }`;
 const SUSPEND = `mutation Suspend($urn: String!) { updateUserStatus(urn: $urn, status: SUSPENDED) }`;
@@ -43,7 +43,7 @@ const UPDATE = `mutation Update($urn: String!, $input: PolicyUpdateInput!) { upd
 
 /** @type {[Step, string][]} */
 const STEPS = [
-  ["suspend", "Suspend"], ["tokens", "Own tokens"], ["minted", "Tokens for others"], ["accounts", "Service accounts"],
+  ["suspend", "Suspend"], ["tokens", "Own tokens"], ["forOthers", "Tokens for others"], ["accounts", "Service accounts"],
   ["access", "Groups and policies"], ["receipt", "Receipt"],
 ];
 const NAMED = 5;
@@ -52,7 +52,7 @@ const NAMED = 5;
 const leftIn = (plan) => ({
   suspend: plan.suspension ? 0 : 1,
   tokens: plan.tokenCount,
-  minted: plan.mintedTokenCount,
+  forOthers: plan.tokensForOthersCount,
   accounts: plan.serviceAccounts.length,
   access: plan.groups.length + plan.policies.filter(isRemovable).length,
   receipt: 0,
@@ -150,17 +150,17 @@ export async function page(context) {
           so that no token is created meanwhile.`}</p>
         ${tokens(plan.tokens, "Own tokens")}${more(plan.tokens.length, plan.tokenCount)}
         <p><button type="button" class="danger" id="revoke-own" @click=${() => revoke({ filters: [{ field: "actorUrn", value: urn }] },
-          `tokens of ${name}`, plan.tokens, plan.tokenCount, "minted")}>Revoke ${counted(plan.tokenCount, "token")}…</button></p>`
+          `tokens of ${name}`, plan.tokens, plan.tokenCount, "forOthers")}>Revoke ${counted(plan.tokenCount, "token")}…</button></p>`
       : html`<p>${name} has no token that is valid.</p>`),
 
-    minted: (plan, name) => (plan.mintedTokenCount ? html`<p>${counted(plan.mintedTokenCount, "token")} that ${name} created for others, the last
+    forOthers: (plan, name) => (plan.tokensForOthersCount ? html`<p>${counted(plan.tokensForOthersCount, "token")} that ${name} created for others, the last
           used first. ${name} may have kept a copy of each. Their programs stop working when you revoke them: rotate them, or ask
           their owners, if they are in use.</p>
-        <form class="picks" @submit=${(/** @type {Event} */ event) => revokeSelected(event, plan.mintedTokens)}
+        <form class="picks" @submit=${(/** @type {Event} */ event) => revokeSelected(event, plan.tokensForOthers)}
           @change=${(/** @type {Event} */ event) => countSelected(/** @type {HTMLFormElement} */ (event.currentTarget))}>
-          ${tokens(plan.mintedTokens, "Tokens created for others", true)}${more(plan.mintedTokens.length, plan.mintedTokenCount)}
+          ${tokens(plan.tokensForOthers, "Tokens created for others", true)}${more(plan.tokensForOthers.length, plan.tokensForOthersCount)}
           <p class="actions"><label class="choice"><input type="checkbox" id="select-all" @change=${selectAll}><span>Select all shown</span></label>
-            <button type="submit" class="danger" id="revoke-minted" disabled>Revoke selected…</button></p></form>`
+            <button type="submit" class="danger" id="revoke-tokens-for-others" disabled>Revoke selected…</button></p></form>`
       : html`<p>No token that ${name} created for others is valid.</p>`),
 
     accounts: (plan, name, uses) => (plan.serviceAccounts.length ? html`<p>${counted(plan.serviceAccounts.length, "service account")} that ${name} created.
@@ -192,7 +192,7 @@ export async function page(context) {
           ${isRemovable(policy) ? html`<button type="button" id="policy-${policy.urn}" @click=${(/** @type {Event} */ event) => act(event,
             () => takeOut(policy, name))}>Remove ${name}<span class="unseen"> from ${policy.name}</span></button>`
             : html`<span class="quiet small">stays: ${whyKept(policy)}</span>`}</li>`)}</ul>
-        ${plan.policies.every(isRemovable) ? null : html`<p class="quiet">You can go on: the receipt names what stays, and why.</p>`}`
+        ${plan.policies.every(isRemovable) ? null : html`<p class="quiet">You can continue: the receipt names what stays, and why.</p>`}`
         : html`<p>No policy names ${name}.</p>`}`,
 
     receipt: (plan, name, uses) => html`<div class="receipt stack">
@@ -201,7 +201,7 @@ export async function page(context) {
       <dl class="facts"><dt>Who</dt><dd><strong>${name}</strong></dd><dt>Urn</dt><dd>${urnCode(urn)}</dd>
         <dt>Suspended</dt><dd>${plan.suspension ? html`${fullTime(plan.suspension.at)} by ${actor(plan.suspension.actorUrn, plan.suspension.actorName)}` : "no"}</dd>
         ${plan.suspension ? html`<dt>Own tokens</dt><dd>${revoked(plan.suspension.tokens)}</dd>
-          <dt>Tokens for others</dt><dd>${revoked(plan.suspension.mintedTokens)}</dd>` : null}
+          <dt>Tokens for others</dt><dd>${revoked(plan.suspension.tokensForOthers)}</dd>` : null}
         <dt>Sessions</dt><dd>${plan.sessionCount ? `${number(plan.sessionCount)} open` : "none open"}</dd>
         <dt>Groups</dt><dd>${plan.groups.length ? `member of ${counted(plan.groups.length, "group")}` : "member of none"}${removedFrom(true, plan.groups)}</dd>
         <dt>Policies</dt><dd>${plan.policies.length ? `named by ${counted(plan.policies.length, "policy", "policies")}` : "named by none"}${removedFrom(false,
@@ -221,10 +221,10 @@ export async function page(context) {
   function leftAlone(plan, name, uses) {
     const inUse = new Set(uses.filter((use) => use.lastUsedAt !== null).map((use) => use.actorUrn));
     const items = [
-      ...plan.mintedTokens.map((token) => html`The token <strong>${token.name}</strong> of ${actor(token.actorUrn, token.actorName)},
+      ...plan.tokensForOthers.map((token) => html`The token <strong>${token.name}</strong> of ${actor(token.actorUrn, token.actorName)},
         ${token.lastUsedAt === null ? "never used" : html`last used ${time(token.lastUsedAt)}`}: it belongs to another actor.`),
-      ...(plan.mintedTokenCount > plan.mintedTokens.length
-        ? [`${number(plan.mintedTokenCount - plan.mintedTokens.length)} more tokens of others.`] : []),
+      ...(plan.tokensForOthersCount > plan.tokensForOthers.length
+        ? [`${number(plan.tokensForOthersCount - plan.tokensForOthers.length)} more tokens of others.`] : []),
       ...plan.serviceAccounts.map((one) => html`The service account <strong>${one.displayName}</strong>: ${inUse.has(one.urn)
         ? "a program uses it" : "it does not depend on its creator"}.`),
       ...plan.groups.map((group) => html`The group <strong>${nameOfGroup(group)}</strong>: ${name} is still a member.`),
@@ -272,7 +272,7 @@ export async function page(context) {
   /** @param {HTMLFormElement} form */
   function countSelected(form) {
     selected = new Set(new FormData(form).getAll("token").map(String));
-    const button = /** @type {HTMLButtonElement} */ (place("revoke-minted"));
+    const button = /** @type {HTMLButtonElement} */ (place("revoke-tokens-for-others"));
     button.disabled = !selected.size;
     button.textContent = selected.size ? `Revoke ${number(selected.size)} selected…` : "Revoke selected…";
   }

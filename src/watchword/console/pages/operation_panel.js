@@ -12,7 +12,7 @@ import { part, took } from "./operations.js";
 /** @typedef {import("./operations.js").Operation} Operation */
 
 const FIELDS = `id state percent rowsDone rowsToDo rowsPerSecond estimatedEndAt note error attempts actorUrn actorName createdAt
-  startedAt finishedAt sourceIndex targetIndex cancelAskedAt cancelAskedBy tasks { id purpose completed }
+  startedAt finishedAt sourceIndex targetIndex cancelRequestedAt cancelRequestedBy tasks { id purpose completed }
   postCheck { passed rows rowsLeft expected }
   plan { entityType aspect indexName endTimeMillis rows rowsToDelete share sizeInBytes bytesToFree strategy reason }`;
 const ONE = `query Operation($id: String!) { operation(id: $id) { ${FIELDS} } }`;
@@ -45,7 +45,7 @@ export function follow(id, context, close, changed) {
       if (last) changed();
     }
     // Redrawn only if needed: a button that is replaced between press and release is not clicked.
-    if (mayCancel(last) !== mayCancel(now) || last?.cancelAskedAt !== now.cancelAskedAt) render(action, cancelling(now, cancel));
+    if (mayCancel(last) !== mayCancel(now) || last?.cancelRequestedAt !== now.cancelRequestedAt) render(action, cancelling(now, cancel));
     last = now;
     render(body, shown(now));
   }
@@ -106,7 +106,7 @@ const mayCancel = (one) => one !== null && !isOver(one.state) && one.state !== "
 
 /** @param {Operation} one @param {() => void} cancel */
 const cancelling = (one, cancel) => (mayCancel(one) ? html`<p><button type="button" class="danger" id="cancel-operation"
-  ?disabled=${one.cancelAskedAt !== null} @click=${cancel}>${one.cancelAskedAt ? "Cancelling…" : "Cancel the truncation"}</button></p>` : null);
+  ?disabled=${one.cancelRequestedAt !== null} @click=${cancel}>${one.cancelRequestedAt ? "Cancelling…" : "Cancel the truncation"}</button></p>` : null);
 
 /** @param {Operation} one */
 function shown(one) {
@@ -124,8 +124,8 @@ function shown(one) {
       <dt>Strategy</dt><dd>${plan.strategy === "REINDEX" ? "by copy" : "by deletion"}: ${plan.reason}</dd>
       <dt>Started</dt><dd>${fullTime(one.createdAt)} by ${actor(one.actorUrn, one.actorName)}</dd>
       ${over ? html`<dt>Finished</dt><dd>${fullTime(one.finishedAt)}, after ${took(one)}</dd>` : null}
-      ${one.cancelAskedAt ? html`<dt>Cancelled</dt><dd>${fullTime(one.cancelAskedAt)}
-        ${one.cancelAskedBy ? html`by ${actor(one.cancelAskedBy)}` : null}</dd>` : null}
+      ${one.cancelRequestedAt ? html`<dt>Cancelled</dt><dd>${fullTime(one.cancelRequestedAt)}
+        ${one.cancelRequestedBy ? html`by ${actor(one.cancelRequestedBy)}` : null}</dd>` : null}
       ${one.attempts > 1 ? html`<dt>Attempts</dt><dd>${counted(one.attempts, "time")}</dd>` : null}
       <dt>Operation</dt><dd>${idCode(one.id, "operation id")}</dd>
       ${one.tasks.length ? html`<dt>Tasks</dt><dd>${one.tasks.map((task) => html`<div>${task.purpose}

@@ -19,7 +19,7 @@ import { follow, isOver, poll } from "./operation_panel.js";
  * @typedef {{id: string, state: State, plan: Plan, actorUrn: string, actorName: string | null, createdAt: number, startedAt: number | null,
  *   finishedAt: number | null, percent: number, rowsDone: number, rowsToDo: number, rowsPerSecond: number | null,
  *   estimatedEndAt: number | null, note: string | null, error: string | null, attempts: number,
- *   sourceIndex: string | null, targetIndex: string | null, cancelAskedAt: number | null, cancelAskedBy: string | null,
+ *   sourceIndex: string | null, targetIndex: string | null, cancelRequestedAt: number | null, cancelRequestedBy: string | null,
  *   tasks: {id: string, purpose: string, completed: boolean}[],
  *   postCheck: {passed: boolean, rows: number, rowsLeft: number, expected: number | null} | null}} Operation
  */

@@ -14,14 +14,14 @@ import { actorPath } from "./actor_names.js";
  * @typedef {import("../charts.js").DayCount} DayCount
  * @typedef {import("../router.js").Context} Context
  * @typedef {import("../token_display.js").Token} Token
- * @typedef {{live: number, expiring7Days: number, unused90Days: number | null, unlimited: number, suspended: number, usesByDay: DayCount[],
+ * @typedef {{live: number, expiring7Days: number, unused90Days: number | null, neverExpiring: number, suspended: number, usesByDay: DayCount[],
  *   expiriesByDay: DayCount[], denialsByDay: DayCount[] | null, failedSignInsByDay: DayCount[] | null,
  *   owners: {actorUrn: string, actorName: string | null, count: number}[], people: {urn: string, displayName: string | null}[] | null}} Numbers `people`: who is
  *   suspended, for those who may offboard them
- * @typedef {{text: unknown, action: string, href: string, risky?: boolean}} Need something to mend, and the link to it
+ * @typedef {{text: unknown, action: string, href: string, risky?: boolean}} Need a problem to fix, and the link to it
  */
 
-const OVERVIEW = `query Overview($all: Boolean, $people: Boolean!) { overview(input: {all: $all}) { live expiring7Days unused90Days unlimited suspended
+const OVERVIEW = `query Overview($all: Boolean, $people: Boolean!) { overview(input: {all: $all}) { live expiring7Days unused90Days neverExpiring suspended
   usesByDay { day count } expiriesByDay { day count } denialsByDay { day count } failedSignInsByDay { day count }
   owners { actorUrn actorName count } }
   listActors(input: {onlySuspended: true, count: 100}) @include(if: $people) { actors { urn displayName } } }`;
@@ -108,7 +108,7 @@ function firstSteps(me) {
 /** @param {Numbers} found @param {string} list */
 const tiles = (found, list) => html`<ul class="tiles" aria-label="Summary">${/** @type {[string, number | null, string][]} */ ([
   ["live", found.live, "status=live"], ["expire within 7 days", found.expiring7Days, "status=live&expires=week"],
-  ["not used in 90 days", found.unused90Days, "status=live&used=idle90"], ["never expire", found.unlimited, "status=live&expires=never"],
+  ["not used in 90 days", found.unused90Days, "status=live&used=idle90"], ["never expire", found.neverExpiring, "status=live&expires=never"],
 ]).map(([words, count, query]) => html`<li><a class="tile" href="${list}?${query}"><strong>${count === null ? "…" : number(count)}</strong> ${words}</a></li>`)}</ul>`;
 
 /** @param {Numbers} found @param {string} list @param {boolean} all */

@@ -29,7 +29,7 @@ const ONE = `query Policy($urn: String!) { getPolicy(urn: $urn) { ${POLICY} } }`
 const KNOWN = `{ listPrivileges { name displayName allows includes escalates } }`;
 const EXPLAIN = `query Explain($input: ExplainPrivilegeInput!, $urn: String!) { explainPrivilege(input: $input) {
   allowed suspended explanation grants { policyUrn policyName via groupUrn privilege } } corpUser(urn: $urn) { exists } }`;
-const HOLDERS = `query Holders($input: ListHoldersInput!) { listHolders(input: $input) { total complete holders {
+const HOLDERS = `query Holders($input: ListPrivilegeHoldersInput!) { listPrivilegeHolders(input: $input) { total complete holders {
   actorUrn actorName status policyUrn policyName via groupUrn privilege } } }`;
 const MOST_HOLDERS = 500;
 /** How many policies the table of privileges covers. */
@@ -55,7 +55,7 @@ export async function page(context) {
     <p class="quiet lead">An actor may do only what an active policy grants. Changes apply from the next request on.</p>
     <div id="said-here"></div>
     <div class="questions"><form class="question card" id="question" aria-label="Check a privilege or scope" @submit=${check}></form>
-      <form class="question card" id="who" aria-label="Who may do something" @submit=${askWho}></form></div>
+      <form class="question card" id="who" aria-label="Who has a privilege or scope" @submit=${askWho}></form></div>
     <datalist id="known-scopes"></datalist>
     <div id="list" class="stack"></div><div id="matrix"></div>`);
   const place = (/** @type {string} */ id) => /** @type {HTMLElement} */ (root.querySelector(`#${id}`));
@@ -110,8 +110,8 @@ export async function page(context) {
       <div class="form-error"></div><div id="answer" role="status"></div>`);
     const asked = at.query.get("may") ?? "";
     const askedScope = privileges.some((one) => one.name === asked) ? "" : asked;
-    render(place("who"), html`<h2>Who may…?</h2><div class="row">
-        <label for="who-privilege">Who may do</label><select id="who-privilege" name="privilege">${askedScope ? noPrivilege : null}${privileges.map((one) => html`<option
+    render(place("who"), html`<h2>Who has…?</h2><div class="row">
+        <label for="who-privilege">Who has</label><select id="who-privilege" name="privilege">${askedScope ? noPrivilege : null}${privileges.map((one) => html`<option
           value="${one.name}" .selected=${one.name === asked}>${one.displayName}</option>`)}</select>
         <label for="who-scope">or use scope</label><input id="who-scope" name="scope" class="mono" autocomplete="off" spellcheck="false"
           placeholder="reports:read" list="known-scopes" .value=${askedScope}>
@@ -131,7 +131,7 @@ export async function page(context) {
     const privilege = at.query.get("may");
     if (!privilege) return;
     try {
-      const found = (await graphql(HOLDERS, { input: { privilege, count: MOST_HOLDERS } }, { signal: at.signal })).listHolders;
+      const found = (await graphql(HOLDERS, { input: { privilege, count: MOST_HOLDERS } }, { signal: at.signal })).listPrivilegeHolders;
       render(place("holders"), holders(privilege, found));
     } catch (error) {
       if (error instanceof DOMException && error.name === "AbortError") return;
@@ -176,15 +176,15 @@ export async function page(context) {
     const [actorUrn, privilege] = [at.query.get("actor"), at.query.get("privilege")];
     if (!actorUrn || !privilege) return;
     try {
-      const { explainPrivilege: told, corpUser } = await graphql(EXPLAIN, { input: { actorUrn, privilege }, urn: actorUrn }, { signal: at.signal });
-      render(place("answer"), html`<p><strong>${told.allowed ? status("live", "Yes") : status("revoked", "No")}</strong>
-          <a href="${actorPath(actorUrn)}" title="${actorUrn}">${actorName(actorUrn)}</a> may ${told.allowed ? "" : "not "}${privileges.some((one) => one.name === privilege)
-            ? "do" : "use the scope"} “${nameOfPrivilege(privilege)}”${told.suspended ? ": the actor is suspended" : ""}.</p>
+      const { explainPrivilege: explained, corpUser } = await graphql(EXPLAIN, { input: { actorUrn, privilege }, urn: actorUrn }, { signal: at.signal });
+      render(place("answer"), html`<p><strong>${explained.allowed ? status("live", "Yes") : status("revoked", "No")}</strong>
+          <a href="${actorPath(actorUrn)}" title="${actorUrn}">${actorName(actorUrn)}</a> may ${explained.allowed ? "" : "not "}${privileges.some((one) => one.name === privilege)
+            ? "do" : "use the scope"} “${nameOfPrivilege(privilege)}”${explained.suspended ? ": the actor is suspended" : ""}.</p>
         ${corpUser?.exists ? null : html`<p class="quiet small">No one of this name is known here yet.</p>`}
-        ${told.grants.length ? html`<ul class="grants">${told.grants.map((/** @type {Grant} */ grant) => html`<li>
+        ${explained.grants.length ? html`<ul class="grants">${explained.grants.map((/** @type {Grant} */ grant) => html`<li>
           <a href="${withQuery({}, policyPath(grant.policyUrn))}">${grant.policyName}</a> ${grantText(grant)}${grant.privilege === privilege ? ""
             : `, by “${nameOfPrivilege(grant.privilege)}”, which includes it`}.</li>`)}</ul>` : null}
-        ${told.allowed ? null : html`<p>Their error message: <q>${told.explanation}</q></p>`}`);
+        ${explained.allowed ? null : html`<p>Their error message: <q>${explained.explanation}</q></p>`}`);
     } catch (error) {
       if (error instanceof DOMException && error.name === "AbortError") return;
       render(place("answer"), errorLine(error, answer));

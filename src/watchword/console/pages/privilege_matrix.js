@@ -12,7 +12,7 @@ import { dangerMark, escalates } from "./policy_effect.js";
  * @typedef {{key: string, label: string, kind: number, held: Map<string, {policies: Set<string>, whole: boolean}>}} Who
  */
 
-const EVERYBODY = "all users";
+const ALL_USERS = "all users";
 const MOST_WHO = 12;
 const MOST_SCOPES = 50;
 
@@ -33,7 +33,7 @@ export function grid(policies, privileges, scopes) {
   const names = new Map(policies.flatMap((policy) => policy.actors.resolvedUsers.map((user) => [user.urn, user.displayName])));
   for (const policy of policies) {
     if (policy.state !== "ACTIVE") continue;
-    const named = [...(policy.actors.allUsers ? [EVERYBODY] : []), ...policy.actors.groups,
+    const named = [...(policy.actors.allUsers ? [ALL_USERS] : []), ...policy.actors.groups,
       ...policy.actors.resolvedUsers.map((user) => user.urn)];
     for (const key of named) {
       const who = found.get(key) ?? { key, label: label(key, names.get(key)), kind: kind(key), held: new Map() };
@@ -60,7 +60,7 @@ function hold(who, privilege, policy, whole) {
 }
 
 /** @param {string} key */
-const kind = (key) => (key === EVERYBODY ? 0 : key.startsWith(GROUP) ? 1 : 2);
+const kind = (key) => (key === ALL_USERS ? 0 : key.startsWith(GROUP) ? 1 : 2);
 /** @param {string} key @param {string | null} [name] */
 const label = (key, name) => (key.startsWith(GROUP) ? key.slice(GROUP.length) : actorName(key, name));
 

@@ -19,7 +19,7 @@ import { releaseButton, seriesPanel } from "./retention_panel.js";
  * @typedef {import("./retention_panel.js").SeriesPlan} SeriesPlan
  */
 
-const PLANS = `query Plans($input: RetentionPlanInput) { retentionPlan(input: $input) { start count total clockUnsteadyForMillis
+const PLANS = `query Plans($input: RetentionPlanInput) { retentionPlan(input: $input) { start count total pausedForMillis
   plans { series rows sizeInBytes nextDueAt outcome error rule { series keep mode } hold { series } plan { rowsToDelete share } waiting { number } } } }`;
 const RULES = `{ retentionRules { ${RULE} } retentionHolds { ${HOLD} } }`;
 /** As many as the server plans at once. */
@@ -64,7 +64,7 @@ export async function page(context) {
   const plans = () => loadList(place("series"), at.signal, async (signal) => {
     const found = (await graphql(PLANS, { input: pageOf(at.query, COUNT) }, { signal })).retentionPlan;
     const rows = /** @type {SeriesPlan[]} */ (found.plans);
-    render(place("series"), html`${found.clockUnsteadyForMillis ? warning(`The clock of the server jumped ahead: no run is planned for ${Math.ceil(found.clockUnsteadyForMillis / 60_000)} minutes.`) : null}
+    render(place("series"), html`${found.pausedForMillis ? warning(`The clock of the server jumped ahead: no run is planned for ${Math.ceil(found.pausedForMillis / 60_000)} minutes.`) : null}
       ${found.total ? html`${series(rows)}${pager({ ...found, shown: rows.length, what: "series" })}` : empty({
         title: "No time series yet", sentence: "A series appears here once rows are written to it.",
         command: inTerminal("watchword retention plan", me) })}`);

@@ -8,17 +8,17 @@ import { status } from "../components.js";
  * @typedef {{series: string, reason: string, setBy: string, setByName: string | null, setAt: number, byRule: boolean}} Hold
  * @typedef {{series: string, keep: string, removeAfter: string | null, maxSize: string | null, maxRows: number | null,
  *   keepLast: number | null, schedule: string, timeZone: string, window: string | null, atMost: string, mode: "REPORT" | "ENFORCE",
- *   hold: string | null, set: string | null, changedAt: number, changedBy: string, changedByName: string | null, heldBy: Hold | null}} Rule
+ *   holdReason: string | null, set: string | null, changedAt: number, changedBy: string, changedByName: string | null, hold: Hold | null}} Rule
  * @typedef {"REPORTED" | "NOTHING_TO_REMOVE" | "HELD" | "WAITING" | "SUPERSEDED" | "FAILED" | import("./operations.js").State} RunState
  * @typedef {{number: number, series: string, dueAt: number, state: RunState, plan: import("./operations.js").Plan | null,
- *   operation: {id: string} | null, askedBy: string, askedByName: string | null, approvedBy: string | null,
+ *   operation: {id: string} | null, requestedBy: string, requestedByName: string | null, approvedBy: string | null,
  *   approvedByName: string | null, error: string | null}} Run
  */
 
 export const HOLD = "series reason setBy setByName setAt byRule";
-export const RULE = `series keep removeAfter maxSize maxRows keepLast schedule timeZone window atMost mode hold set changedAt
-  changedBy changedByName heldBy { ${HOLD} }`;
-export const RUN = `number series dueAt state plan { rows rowsToDelete share endTimeMillis bytesToFree } operation { id } askedBy askedByName
+export const RULE = `series keep removeAfter maxSize maxRows keepLast schedule timeZone window atMost mode holdReason set changedAt
+  changedBy changedByName hold { ${HOLD} }`;
+export const RUN = `number series dueAt state plan { rows rowsToDelete share endTimeMillis bytesToFree } operation { id } requestedBy requestedByName
   approvedBy approvedByName error`;
 export const EVERY = "*";
 
@@ -61,7 +61,7 @@ export function inWords(iso) {
   return parts.map(([, count, unit]) => `${count} ${UNITS[unit]}${count === "1" ? "" : "s"}`).join(" ");
 }
 
-/** "30 days", "30d" → P30D. Everything else stays as it is, for the server to judge. @param {string} text */
+/** "30 days", "30d" → P30D. Everything else stays as it is, for the server to validate. @param {string} text */
 export function toIso(text) {
   const parts = [...text.trim().matchAll(/(\d+)\s*(w|d|h|m|s)[a-z]*\s*/gi)];
   if (!parts.length || parts.map(([all]) => all).join("") !== text.trim() || /^P/i.test(text.trim())) return text.trim();

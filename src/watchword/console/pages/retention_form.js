@@ -53,7 +53,7 @@ export async function ruleForm({ series, close, signal, done }) {
       title: `Delete the rule of ${seriesName(rule.series)}?`, danger: true, action: "Delete rule",
       content: html`<p>${rule.series === EVERY ? "Series without a rule of their own keep every row." : "The rule of every series applies to it from now on, if there is one; otherwise every row stays."}
           Its runs stay in the history.</p>
-        ${rule.hold ? warning(html`Its hold ends too: ${rule.hold}`) : null}
+        ${rule.holdReason ? warning(html`Its hold ends too: ${rule.holdReason}`) : null}
         ${rule.set ? warning(html`The policy set <strong>${rule.set}</strong> declares it: it returns when the file is applied again.`) : null}`,
       act: () => graphql(DELETE, { series: rule.series }),
     });
@@ -87,7 +87,7 @@ export async function ruleForm({ series, close, signal, done }) {
         <label class="choice"><input type="radio" name="mode" value="REPORT" .checked=${from?.mode !== "ENFORCE"}><span>Report only<small>Plan and record each run, remove nothing.</small></span></label>
         <label class="choice"><input type="radio" name="mode" value="ENFORCE" .checked=${from?.mode === "ENFORCE"}><span>Enforce<small>Each run removes rows. They cannot be brought back.</small></span></label>
         <div class="field-error"></div></fieldset>
-      ${text("hold", "Hold", "While a reason is here, nothing of the series is removed.", from?.hold ?? "")}
+      ${text("hold", "Hold", "While a reason is here, nothing of the series is removed.", from?.holdReason ?? "")}
       <div class="form-error"></div>
       <p class="actions"><button type="submit" class="primary">${rule ? "Save rule" : "Create rule"}</button>
         <a class="button" href="${close}">Cancel</a>

@@ -46,7 +46,7 @@ export async function seriesPanel({ series, at, close, said }) {
   }, { signal: at.signal });
   const plan = /** @type {SeriesPlan | undefined} */ (found.retentionPlan.plans[0]);
   const rule = plan ? plan.rule : await ruleOf(series, at.signal);
-  const hold = plan ? plan.hold : rule?.heldBy ?? null;
+  const hold = plan ? plan.hold : rule?.hold ?? null;
   /** @type {{total: number, runs: Run[]}} */
   const runs = found.retentionRuns;
 
@@ -82,13 +82,13 @@ export async function seriesPanel({ series, at, close, said }) {
     let active = 0;
     const done = await ask({
       title: `Hold ${series}?`, action: "Hold",
-      content: html`<p>Nothing of it is removed, by rule or by hand, until it is released. Operations on it are asked to cancel.</p>
+      content: html`<p>Nothing of it is removed, by rule or by hand, until it is released. Active operations on it are cancelled.</p>
         ${field({ id: "hold-reason", label: "Reason", control: html`<input id="hold-reason" name="reason" required maxlength="500" autocomplete="off">` })}`,
       act: async (form) => {
         active = (await graphql(HOLD_IT, { input: { series, reason: String(form.get("reason")).trim() } })).holdSeries.activeOperations.length;
       },
     });
-    if (done) await said(html`<strong>${series}</strong> is held.${active ? ` ${counted(active, "operation")} on it asked to cancel.` : ""}`);
+    if (done) await said(html`<strong>${series}</strong> is held.${active ? ` ${counted(active, "operation")} on it being cancelled.` : ""}`);
   }
 
   return panel({
@@ -128,7 +128,7 @@ export async function seriesPanel({ series, at, close, said }) {
 
 /** @param {Run} run */
 const line = (run) => html`<li><span>${run.operation ? html`<a href="${operationPath(run.operation.id)}">Run ${number(run.number)}</a>` : html`Run ${number(run.number)}`}
-    <span class="quiet small block">${time(run.dueAt)} by ${actor(run.askedBy, run.askedByName)}${run.approvedBy ? html`, approved by ${actor(run.approvedBy, run.approvedByName)}` : null}${run.plan
+    <span class="quiet small block">${time(run.dueAt)} by ${actor(run.requestedBy, run.requestedByName)}${run.approvedBy ? html`, approved by ${actor(run.approvedBy, run.approvedByName)}` : null}${run.plan
       ? ` · ${number(run.plan.rowsToDelete)} of ${counted(run.plan.rows, "row")}` : ""}${run.error ? html` · ${run.error}` : null}</span></span>${runState(run.state)}</li>`;
 
 /** The rows by time, in bars of a day, an hour or longer spans. @param {SeriesPlan} plan */

@@ -1,4 +1,4 @@
-/** Console sessions: one's own, and for administrators those of one actor or of everyone; end them. */
+/** Console sessions: own ones, and for administrators those of one actor or of everyone; end them. */
 
 import { html, render } from "../html.js";
 import { graphql } from "../api.js";

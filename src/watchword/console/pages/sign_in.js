@@ -28,7 +28,7 @@ export function signIn(context) {
   }
   render(root, html`<div class="sign-in stack">
     <h1>Sign in</h1>
-    <div class="sign-in-problem stack">${problem ? html`${errorLine(problem)}<p>Sign in again to go on where you were. What you had
+    <div class="sign-in-problem stack">${problem ? html`${errorLine(problem)}<p>Sign in again to continue where you left off. What you had
       typed into a form is kept in this tab.</p>` : null}</div>
     ${current.provider ? html`<p><a class="button primary" id="provider"
       href="/sign-in?next=${encodeURIComponent(next)}">Sign in with ${current.provider}</a></p>

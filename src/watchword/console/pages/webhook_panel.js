@@ -148,7 +148,7 @@ export function webhookPanel({ root, webhook, me, close, changed, deleted }) {
     if (sure) await deleted(now);
   }
 
-  const shown = () => html`${now.stoppedBecause ? warning(html`<p><strong>${REASONS[now.stoppedBecause]}</strong> Nothing is sent until it is
+  const shown = () => html`${now.stopReason ? warning(html`<p><strong>${REASONS[now.stopReason]}</strong> Nothing is sent until it is
         enabled again${now.state === "STOPPED" ? "; new events wait" : ""}. Repair the receiver first.</p>`) : null}
     <dl class="facts"><dt>State</dt><dd>${webhookState(now)}</dd>
       <dt>URL</dt><dd class="mono">${now.url}</dd>

@@ -52,9 +52,9 @@ WHERE rows < :keep_last OR time = excluded.time OR urn = x''"""  # noqa: S608 - 
 _COUNT = """SELECT
     (SELECT count(*) FROM documents WHERE index_number = :index_number AND time <= :until AND place <= :mark)
     - (SELECT ifnull(sum(old), 0) FROM temp.last_rows WHERE task = :task)"""
-GOES = f"""ifnull((SELECT l.rows >= :keep_last AND documents.time < l.time FROM temp.last_rows l
+DELETABLE = f"""ifnull((SELECT l.rows >= :keep_last AND documents.time < l.time FROM temp.last_rows l
     WHERE l.task = :task AND l.urn = {_URN}), {_URN} IS NULL)"""  # noqa: S608
-"""Whether an old row goes, for a task whose walk is complete."""
+"""Whether an old row is deleted, for a task whose walk is complete."""
 
 
 class Walk(NamedTuple):
@@ -232,7 +232,7 @@ def next_batch(
     select = "SELECT place, time FROM documents WHERE index_number = :index AND "
     bound = {"index": order.index_number, "at": at, "after": after, "until": order.until, "limit": limit}
     if order.keep_last is not None:
-        select += f"{GOES} AND "
+        select += f"{DELETABLE} AND "
         bound |= {"task": number, "keep_last": order.keep_last}
     found: list[Any] = c.execute(
         f"{select} time = :at AND place > :after ORDER BY place LIMIT :limit", bound
@@ -382,7 +382,7 @@ class DeletionWorker:
         """
         fault = INDEX_FILE.fault(error)
         failures = self._failures[number] = self._failures.get(number, 0) + 1
-        self._log(f"task {number}: {fault.why}")
+        self._log(f"task {number}: {fault.cause}")
         if not isinstance(error, apsw.BusyError) and failures >= TRIES:
             self._end(number, fault.message)
             return
@@ -401,7 +401,7 @@ class DeletionWorker:
         try:
             return self._prune_or_vacuum()
         except apsw.Error as error:
-            self._log(f"housekeeping: {INDEX_FILE.fault(error).why}")
+            self._log(f"housekeeping: {INDEX_FILE.fault(error).cause}")
             self._housekeeping_due = time.monotonic() + LONGEST_RETRY_SECONDS
             return False
 

@@ -110,7 +110,7 @@ def main(path: Path, parent: int | None = None) -> None:
         _log(str(error))
     except (Fault, apsw.Error) as error:
         fault = error if isinstance(error, Fault) else INDEX_FILE.fault(error)
-        _log(fault.why or fault.message)
+        _log(fault.cause or fault.message)
     sys.exit(1)
 
 

@@ -236,7 +236,7 @@ class OpenSearchEngine:
             raise Fault(
                 Reason.INDEX_AMBIGUOUS,
                 f"{name} is an alias of {len(found)} indices. Nothing was changed; make it an alias of one.",
-                why=", ".join(sorted(found)),
+                cause=", ".join(sorted(found)),
             )
         ((index, settings),) = found.items()
         with reading("the settings of an index"):
@@ -249,7 +249,7 @@ class OpenSearchEngine:
             raise Fault(
                 Reason.INDEX_AMBIGUOUS,
                 f"{name} is an alias with a filter. Nothing was changed; make it an alias without one.",
-                why=index,
+                cause=index,
             )
         return resolved
 
@@ -292,7 +292,7 @@ class OpenSearchEngine:
         return RowCount(counted["total"], old, int(size), int(deleted))
 
     async def moment(self, index: str, rows: int, latest: int) -> int | None:
-        """At most ten requests: each round divides the time into MAX_SPANS spans and goes on with one of them."""
+        """At most ten requests: each round divides the time into MAX_SPANS spans and continues with one of them."""
         kind = await self._time_type(index)
         await queries.refresh(self._client, index)
         ends = {"first": {"min": {"field": TIME}}} if kind in queries.NUMBERS | queries.DATES else {}

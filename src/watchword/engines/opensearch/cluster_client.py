@@ -64,12 +64,12 @@ class Retry(Enum):
     NEVER = "one try"
 
 
-def unavailable(why: str) -> Fault:
-    return Fault(Reason.INDEX_UNAVAILABLE, "The search index did not answer in time.", why=_shortened(why))
+def unavailable(cause: str) -> Fault:
+    return Fault(Reason.INDEX_UNAVAILABLE, "The search index did not answer in time.", cause=_shortened(cause))
 
 
-def refused(why: str) -> Fault:
-    return Fault(Reason.INDEX_REFUSED, "The search index rejected the request.", why=_shortened(why))
+def refused(cause: str) -> Fault:
+    return Fault(Reason.INDEX_REFUSED, "The search index rejected the request.", cause=_shortened(cause))
 
 
 @contextmanager
@@ -202,14 +202,14 @@ class ClusterClient:
         kind, description = answer.error()
         if kind in accept:
             return None
-        why = f"{method} {path}: HTTP {answer.status} {description}"
+        cause = f"{method} {path}: HTTP {answer.status} {description}"
         if answer.status == 401 or (answer.status == 403 and kind != BLOCK):
             raise Fault(
                 Reason.INDEX_UNAVAILABLE,
                 "The search index rejects the credentials of this service; its operator must correct them.",
-                why=_shortened(why),
+                cause=_shortened(cause),
             )
-        raise refused(why) if 400 <= answer.status < 500 else unavailable(why)
+        raise refused(cause) if 400 <= answer.status < 500 else unavailable(cause)
 
     async def _check_recovered(self) -> None:
         """A cluster that has just started knows no index until it has recovered its state."""
@@ -325,8 +325,10 @@ async def send_bulk(client: ClusterClient, address: str, entries: Iterable[bytes
                 again, blocked = _unwritten(answer, left)
             some_written = some_written or len(again) < len(left)
             if blocked and not some_written:
-                why = f"{address}: there is a write block"
-                raise Fault(Reason.INDEX_BLOCKED, "Writes to the index are blocked for a moment. Try again.", why=why)
+                cause = f"{address}: there is a write block"
+                raise Fault(
+                    Reason.INDEX_BLOCKED, "Writes to the index are blocked for a moment. Try again.", cause=cause
+                )
             if waited > _LONGEST_BLOCK or (number >= TRIES and not blocked):
                 raise refused(f"{len(again)} rows were not written by {address} after {number} tries")
             left = again

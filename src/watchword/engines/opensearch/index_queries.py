@@ -240,5 +240,5 @@ def check_urn(mapping: dict[str, Any]) -> None:
         raise Fault(
             Reason.INDEX_REFUSED,
             "keepLast needs an index that maps urn as keyword, without normalizer or ignore_above. Nothing changed.",
-            why=f"the mapping of urn: {mapping}",
+            cause=f"the mapping of urn: {mapping}",
         )

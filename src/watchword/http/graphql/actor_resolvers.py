@@ -151,11 +151,14 @@ async def offboard_actor(_: Any, info: Info, input: Json) -> Json:
     async with context.searching:
         grant = await offboarding.authorize(context.caller)
         plan = await offboarding.plan(grant, check_actor(input["urn"], "urn"), context.time_left())
-        context.show(len(plan.tokens.rows) + len(plan.minted.rows))
+        context.show(len(plan.tokens.rows) + len(plan.tokens_for_others.rows))
         receipt = None
         if input.get("dryRun") is False:
             receipt = await offboarding.offboard(
-                grant, plan, revoke_minted=bool(input.get("revokeMinted")), seconds=context.time_left()
+                grant,
+                plan,
+                revoke_tokens_for_others=bool(input.get("revokeTokensForOthers")),
+                seconds=context.time_left(),
             )
     creators = (account.created_by for account in plan.accounts)
     names = await context.names(filter(None, [plan.state.urn, plan.state.changed_by, *creators]))
@@ -163,7 +166,7 @@ async def offboard_actor(_: Any, info: Info, input: Json) -> Json:
     return _offboarding_json(plan, receipt, names) | {
         "policies": [policy_json(policy, shown) for policy in plan.policies],
         "tokens": await context.with_names(plan.tokens.rows),
-        "mintedTokens": await context.with_names(plan.minted.rows),
+        "tokensForOthers": await context.with_names(plan.tokens_for_others.rows),
     }
 
 
@@ -253,7 +256,7 @@ def _offboarding_json(plan: OffboardingPlan, receipt: OffboardingReceipt | None,
         "status": plan.state.status.value,
         "known": plan.holdings.known,
         "tokenCount": plan.tokens.total,
-        "mintedTokenCount": plan.minted.total,
+        "tokensForOthersCount": plan.tokens_for_others.total,
         "sessionCount": plan.holdings.sessions,
         "serviceAccounts": [_account_json(account, names) for account in plan.accounts],
         "groups": list(plan.groups),
@@ -268,7 +271,7 @@ def _suspension_json(state: ActorState, since: SinceSuspension, names: Mapping[s
         "actorUrn": state.changed_by,
         "actorName": names.get(state.changed_by or ""),
         "tokens": _revoked_json(since.tokens),
-        "mintedTokens": _revoked_json(since.minted),
+        "tokensForOthers": _revoked_json(since.tokens_for_others),
     }
 
 
@@ -277,7 +280,7 @@ def _receipt_json(receipt: OffboardingReceipt) -> Json:
         "at": receipt.at,
         "status": ActorStatus.SUSPENDED.value,
         "tokens": _revoked_json(receipt.tokens),
-        "mintedTokens": None if receipt.minted is None else _revoked_json(receipt.minted),
+        "tokensForOthers": None if receipt.tokens_for_others is None else _revoked_json(receipt.tokens_for_others),
         "sessionCount": receipt.sessions,
         "groups": list(receipt.groups),
     }
@@ -305,13 +308,13 @@ MAX_ID = 100
 
 
 async def list_sessions(_: Any, info: Info, input: Json | None = None) -> Json:
-    context, sessions, asked = info.context, info.context.services.core.sessions, input or {}
+    context, sessions, arguments = info.context, info.context.services.core.sessions, input or {}
     async with context.searching:
-        actor = None if asked.get("all") else asked.get("actorUrn") or context.caller.actor
+        actor = None if arguments.get("all") else arguments.get("actorUrn") or context.caller.actor
         grant = await sessions.authorize(context.caller, actor)
-        if actor is None and asked.get("actorUrn"):
+        if actor is None and arguments.get("actorUrn"):
             raise invalid("all", "all must not be given together with actorUrn.")
-        page = page_of(asked)
+        page = page_of(arguments)
         found = await sessions.list(grant, actor and check_actor(actor, "actorUrn"), **page)
         context.show(len(found.sessions))
     names = await context.names(session.actor for session in found.sessions)

@@ -175,8 +175,10 @@ class GraphQLEndpoint:
                     self._services.core.rejections.record_denial(caller, _field_name(error), fault)
                 if fault.kind is THROTTLED or "retryAfter" in fault.details:
                     headers = fault_headers(fault)
-                if fault.why is not None:
-                    self._logger.warning("fault", reason=fault.reason.word, why=fault.why, request_id=caller.request_id)
+                if fault.cause is not None:
+                    self._logger.warning(
+                        "fault", reason=fault.reason.word, cause=fault.cause, request_id=caller.request_id
+                    )
         return _response(content, 200, *headers, modern=modern)
 
     async def _withdraw(self, context: Context) -> None:

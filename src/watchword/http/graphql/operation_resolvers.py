@@ -19,7 +19,7 @@ async def operations(_: Any, info: Info, input: Json | None = None) -> Json:
     page = page_of(input or {})
     async with info.context.searching:
         found, node = await service.list(grant, **page)
-    actors = await info.context.names(one.asked_by for one in found.rows)
+    actors = await info.context.names(one.requested_by for one in found.rows)
     rows = [operation_json(info, TaskId(node, one.number), one, actors) for one in found.rows]
     return page | {"total": found.total, "operations": rows}
 
@@ -66,21 +66,21 @@ async def cancel_operation(_: Any, info: Info, id: str) -> Json:
 
 
 async def _named_json(info: Info, task: TaskId, operation: Operation) -> Json:
-    return operation_json(info, task, operation, await info.context.names([operation.asked_by]))
+    return operation_json(info, task, operation, await info.context.names([operation.requested_by]))
 
 
 def operation_json(info: Info, task: TaskId, operation: Operation, actors: Mapping[str, str]) -> Json:
     now, work = info.context.now, operation.work
-    names = "started_at changed_at finished_at percent cancel_asked_at cancel_asked_by"
+    names = "started_at changed_at finished_at percent cancel_requested_at cancel_requested_by"
     return record_json(work, "rows_done rows_to_do note error attempts") | record_json(
         operation,
         names,
         id=str(task),
         state=operation.state.value,
         plan=plan_json(operation.plan),
-        actorUrn=operation.asked_by,
-        actorName=actors.get(operation.asked_by),
-        createdAt=operation.asked_at,
+        actorUrn=operation.requested_by,
+        actorName=actors.get(operation.requested_by),
+        createdAt=operation.requested_at,
         rowsPerSecond=operation.rate(now),
         estimatedEndAt=operation.ends_at(now),
         sourceIndex=work.source,
@@ -110,13 +110,13 @@ def plan_json(plan: Plan) -> Json:
     )
 
 
-def _histogram_json(index: str, found: Histogram) -> Json:
-    axis = found.spans
-    spans = [] if axis is None else zip(axis.starts(), found.counts, strict=True)
+def _histogram_json(index: str, histogram: Histogram) -> Json:
+    axis = histogram.spans
+    spans = [] if axis is None else zip(axis.starts(), histogram.counts, strict=True)
     return {
         "indexName": index,
-        "rows": found.total,
-        "rowsWithoutTime": found.timeless,
+        "rows": histogram.total,
+        "rowsWithoutTime": histogram.timeless,
         "spanMillis": None if axis is None else axis.step,
         "spans": [{"startMillis": start, "rows": rows} for start, rows in spans],
     }

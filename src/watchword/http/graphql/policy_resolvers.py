@@ -99,7 +99,7 @@ async def list_privileges(_: Any, __: Info) -> list[Json]:
     ]
 
 
-async def list_holders(_: Any, info: Info, input: Json) -> Json:
+async def list_privilege_holders(_: Any, info: Info, input: Json) -> Json:
     policies, grant = await info.context.authorize_policies()
     page = page_of(input)
     found, complete = await policies.holders(grant, right_of(input["privilege"], "privilege"))
@@ -326,7 +326,7 @@ def users_of(policies: Iterable[Policy]) -> list[str]:
 
 
 def policy_json(policy: Policy, shown: Mapping[str, Shown]) -> Json:
-    """With what is shown of its users."""
+    """Return a policy with what is shown of its users."""
     unsupported = {"roles": [], "allGroups": False, "resourceOwners": False, "resourceOwnersTypes": []}
     users = sorted(policy.users)
     actors = {"users": users, "groups": sorted(policy.groups), "allUsers": policy.all_users}

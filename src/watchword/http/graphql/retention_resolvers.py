@@ -61,7 +61,7 @@ async def hold_series(_: Any, info: Info, input: Json) -> Json:
     service, grant = await _authorized(info)
     series, reason = check_series(input["series"]), check_hold_reason(input["reason"])
     hold, active = await service.hold(grant, series, reason)
-    names = await info.context.names([hold.set_by, *(operation.asked_by for _, operation in active)])
+    names = await info.context.names([hold.set_by, *(operation.requested_by for _, operation in active)])
     operations = [operation_json(info, task, operation, names) for task, operation in active]
     return {"hold": hold_json(hold, names), "activeOperations": operations}
 
@@ -77,8 +77,8 @@ async def _authorized(info: Info) -> tuple[Retention, Grant]:
     return retention, await retention.authorize(info.context.caller)
 
 
-async def _rules_json(info: Info, found: Iterable[tuple[StoredRule, Hold | None]]) -> list[Json]:
-    shown = list(found)
+async def _rules_json(info: Info, rules: Iterable[tuple[StoredRule, Hold | None]]) -> list[Json]:
+    shown = list(rules)
     urns = [stored.changed_by for stored, _ in shown] + [hold.set_by for _, hold in shown if hold is not None]
     names = await info.context.names(urns)
     return [rule_json(stored, hold, names) for stored, hold in shown]
@@ -86,13 +86,15 @@ async def _rules_json(info: Info, found: Iterable[tuple[StoredRule, Hold | None]
 
 def rule_json(stored: StoredRule, hold: Hold | None, names: Mapping[str, str]) -> Json:
     rule = stored.rule
-    return {**dict.fromkeys(FIELDS), **rule.written()} | record_json(
+    written = {**dict.fromkeys(FIELDS), **rule.written()}
+    return written | record_json(
         stored,
         "changed_at changed_by",
         mode=rule.mode.value,
         set=stored.set_name,
         changedByName=names.get(stored.changed_by),
-        heldBy=None if hold is None else hold_json(hold, names),
+        holdReason=written["hold"],
+        hold=None if hold is None else hold_json(hold, names),
     )
 
 
@@ -122,7 +124,7 @@ async def retention_plan(_: Any, info: Info, input: Json | None = None) -> Json:
     urns += _actors(ShownRun(plan.waiting, None) for plan in plans if plan.waiting is not None)
     names = await info.context.names(urns)
     shown = [_series_plan_json(info, plan, names) for plan in plans]
-    return page | {"total": total, "plans": shown, "clockUnsteadyForMillis": service.clock_unsteady_for}
+    return page | {"total": total, "plans": shown, "pausedForMillis": service.paused_for}
 
 
 async def retention_runs(_: Any, info: Info, input: Json | None = None) -> Json:
@@ -169,14 +171,14 @@ def _series(input: Json | None) -> str | None:
 
 
 def _aspect(series: str) -> Aspect:
-    """Of one series."""
+    """Return the aspect of one series."""
     if check_series(series) == EVERY_SERIES:
         raise invalid("series", "series must be entity.aspect, such as dataset.datasetUsageStatistics.")
     return parse_aspect(series)
 
 
 def _actors(runs: Iterable[ShownRun]) -> list[str]:
-    return [urn for one in runs for urn in (one.run.asked_by, one.run.approved_by) if urn is not None]
+    return [urn for one in runs for urn in (one.run.requested_by, one.run.approved_by) if urn is not None]
 
 
 async def _runs_json(info: Info, runs: Iterable[ShownRun]) -> list[Json]:
@@ -190,13 +192,13 @@ def _run_json(info: Info, shown: ShownRun, names: Mapping[str, str], node: str =
     run, operation = shown
     return record_json(
         run,
-        "number series due_at asked_by approved_by approved_at error",
+        "number series due_at requested_by approved_by approved_at error",
         createdAt=run.made_at,
         state=shown.state,
         rule=run.rule.written(),
         plan=None if run.plan is None else plan_json(run.plan),
         operation=None if operation is None else operation_json(info, TaskId(node, operation.number), operation, names),
-        askedByName=names.get(run.asked_by),
+        requestedByName=names.get(run.requested_by),
         approvedByName=None if run.approved_by is None else names.get(run.approved_by),
     )
 

@@ -135,7 +135,7 @@ def token_readers(clock: Clock) -> dict[str, Reader]:
     """How each field of a token is read from its record."""
     names = (
         "id name description actor_urn owner_urn created_at expires_at last_used_at use_count last_network revoked_at "
-        "minted_with replaces replaced_by replaced_at"
+        "created_with replaces replaced_by replaced_at"
     )
     paths = {camel_case(name): name for name in names.split()} | {
         "tokenType": "type._value_",
@@ -247,7 +247,7 @@ async def overview(_: Any, info: Info, input: Json | None = None) -> Json:
     names = await context.names(urn for urn, _ in counts.owners)
     return record_json(
         counts,
-        "live unlimited suspended",
+        "live never_expiring suspended",
         expiring7Days=counts.expiring[_WEEK],
         unused90Days=found.unused,
         usesByDay=days_json(found.uses),
@@ -263,5 +263,5 @@ async def import_status(_: Any, info: Info) -> Json:
     grant = await imports.authorize(info.context.caller)
     async with info.context.searching:
         found = await imports.status(grant)
-    told = record_json(found, "tokens live unlimited last_expires_at last_changed_at")
-    return told | {"usedIn30Days": found.used_lately, "hasSalt": imports.has_salt}
+    status = record_json(found, "tokens live never_expiring last_expires_at last_changed_at")
+    return status | {"usedIn30Days": found.used_lately, "hasSalt": imports.has_salt}

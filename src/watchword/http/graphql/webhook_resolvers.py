@@ -97,7 +97,7 @@ async def _one_json(info: Info, grant: Grant, webhook: Webhook) -> Json:
 
 
 def _webhook_json(webhook: Webhook) -> Json:
-    because = webhook.stopped_because
+    reason = webhook.stop_reason
     return record_json(
         webhook,
         "id name url created_at created_by waiting dropped failing_since",
@@ -105,7 +105,7 @@ def _webhook_json(webhook: Webhook) -> Json:
         actorUrns=webhook.filter.actors,
         groupUrns=webhook.filter.groups,
         state=webhook.state.value,
-        stoppedBecause=None if because is None else because.value,
+        stopReason=None if reason is None else reason.value,
         set=webhook.set_name,
         nextAttemptAt=webhook.due_at or None if webhook.state is WebhookState.ENABLED else None,
         previousSecretUntil=webhook.previous_until,

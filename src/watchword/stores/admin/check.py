@@ -91,8 +91,8 @@ def _orphans(now: str) -> str:
         AND (expires_at IS NULL OR expires_at > {now})"""
 
 
-# Each statement selects the rows that break the rule or, for a rule in `_HOLDS`, the rows to look at. The first column
-# identifies a row. NOT EXISTS, not NOT IN: PostgreSQL compares each row with all of a long list.
+# Each statement selects the rows that break the rule or, for a rule in `_ROW_CHECKS`, the rows to check. The first
+# column identifies a row. NOT EXISTS, not NOT IN: PostgreSQL compares each row with all of a long list.
 RULES = {
     "every policy can be read": f"SELECT {rows.POLICY} FROM policies",
     "every token and actor can be read": f"""
@@ -174,7 +174,7 @@ POSTGRES_RULES = {
     **RULES,
 }
 
-_HOLDS: dict[str, Callable[[Any], bool]] = {
+_ROW_CHECKS: dict[str, Callable[[Any], bool]] = {
     "every policy can be read": _is_policy,
     "the limits of every token can be read": _has_limits,
     "every operation has a known state, and an end only if it is over": _is_operation,
@@ -241,9 +241,9 @@ def _outdated(version: int) -> str:
 
 async def verdicts_on(tx: Transaction, rules: Mapping[str, str]) -> AsyncIterator[Verdict]:
     for rule, statement in rules.items():
-        holds = _HOLDS.get(rule)
+        row_check = _ROW_CHECKS.get(rule)
         selected = tx.stream(statement, prefetch=2_000)
-        found = [str(row[0]) async for row in selected if holds is None or not holds(row)]
+        found = [str(row[0]) async for row in selected if row_check is None or not row_check(row)]
         yield rule, f"{len(found)} exceptions, the first: {found[0]}" if found else None
 
 
@@ -378,7 +378,7 @@ async def _summarize_schema(connection: Connection, url: PostgresUrl, now: Clock
 
 async def _clock_ahead(connection: Connection, now: Clock) -> int:
     """The time that the query took may explain a difference, so it is subtracted."""
-    asked = now()
-    theirs: int = await connection.fetchval(NOW)
+    before = now()
+    server_time: int = await connection.fetchval(NOW)
     answered = now()
-    return theirs - answered if theirs > answered else min(theirs - asked, 0)
+    return server_time - answered if server_time > answered else min(server_time - before, 0)

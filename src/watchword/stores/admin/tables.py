@@ -118,7 +118,7 @@ SELECT name, coalesce(pg_sequence_last_value(pg_get_serial_sequence(name, key)::
 FROM (VALUES {_PAIRS}) AS numbered (name, key)"""
 
 
-class Target(Protocol):
+class CopyTarget(Protocol):
     """An empty store of this version's schema, filled in one transaction."""
 
     tx: Transaction
@@ -159,7 +159,7 @@ async def count_rows(tx: Transaction) -> dict[str, int]:
     return {table.name: await tx.fetchval(f"SELECT count(*) FROM {table.name}") for table in TABLES}
 
 
-async def copy_tables(source: Transaction, target: Target, progress: Progress) -> CopyResult:
+async def copy_tables(source: Transaction, target: CopyTarget, progress: Progress) -> CopyResult:
     """Fill the target from the source. Raises unless the target then returns the same rows."""
     counts = await count_rows(source)
     total = 2 * sum(counts.values())

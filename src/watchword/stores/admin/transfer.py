@@ -123,8 +123,8 @@ ORDER BY current.revoked_at DESC, kept.id
 
 def _differing(table: str, columns: str) -> str:
     """The rows that only one of the two stores has."""
-    ours, theirs = (f"SELECT {columns} FROM {store}.{table}" for store in ("main", "backup"))
-    return f"(SELECT * FROM ({ours} EXCEPT {theirs}) UNION ALL SELECT * FROM ({theirs} EXCEPT {ours}))"
+    current, backed_up = (f"SELECT {columns} FROM {store}.{table}" for store in ("main", "backup"))
+    return f"(SELECT * FROM ({current} EXCEPT {backed_up}) UNION ALL SELECT * FROM ({backed_up} EXCEPT {current}))"
 
 
 # Columns of every schema version.

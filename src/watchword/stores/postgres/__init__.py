@@ -113,7 +113,7 @@ class PostgresStore(SqlStore):
                 try:
                     (outcome,) = await self._creates.write(bound, deadline)
                 except Lost as error:
-                    lost = error.why  # sent again with the same id: it is added once
+                    lost = error.cause  # sent again with the same id: it is added once
         except Fault as fault:
             if lost is None:
                 raise
@@ -144,7 +144,7 @@ class PostgresStore(SqlStore):
                 outcome, at = await self._revocations.write(bound, deadline)
                 break
             except Lost as error:
-                lost = error.why  # sent again: a token is revoked once
+                lost = error.cause  # sent again: a token is revoked once
             except Fault as fault:
                 if lost is None:
                     raise
@@ -246,8 +246,8 @@ async def _grow(tx: Transaction) -> None:
 
 
 async def open_store(place: PostgresUrl, observe: Observe) -> PostgresStore:
-    """The store in this database, which `migrate` has brought to this version. Opens although the database is away:
-    requests fail until it is back.
+    """The store in this database, which `migrate` has brought to this version. Opens although the database is
+    unavailable: requests fail until it is back.
     """
     backoff = ConnectionBackoff(place)
     clock = DatabaseClock()

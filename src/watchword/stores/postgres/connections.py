@@ -324,12 +324,12 @@ DRIVER_ERRORS = (pg.PostgresError, pg.InterfaceError, pg.InternalClientError, OS
 def store_fault(error: BaseException) -> Fault:
     """The error that a client sees for a driver error or an unusable server."""
     if isinstance(error, OperatorError):
-        return Fault(Reason.STORE_UNAVAILABLE, "The store cannot be used. Nothing was changed.", why=str(error))
-    why = f"{type(error).__name__}: {error}"
+        return Fault(Reason.STORE_UNAVAILABLE, "The store cannot be used. Nothing was changed.", cause=str(error))
+    cause = f"{type(error).__name__}: {error}"
     for kind, sentence in _OUTAGES.items():
         if isinstance(error, kind):
-            return Fault(Reason.STORE_UNAVAILABLE, f"{sentence} Nothing was changed.", why=why)
-    return Fault(Reason.INTERNAL, "Internal server error.", why=why)
+            return Fault(Reason.STORE_UNAVAILABLE, f"{sentence} Nothing was changed.", cause=cause)
+    return Fault(Reason.INTERNAL, "Internal server error.", cause=cause)
 
 
 def is_lost(error: BaseException) -> bool:
@@ -591,8 +591,8 @@ LONGEST_PAUSE = 0.5
 
 
 class ConnectionBackoff:
-    """Opens connections. While the server is away each attempt waits longer than the one before, by a random share, up
-    to half a second. All that want a connection share the wait: a crowd of requests connects no more often than one.
+    """Opens connections. While the server is unavailable each attempt waits longer than the one before, by a random
+    share, up to half a second. All that want a connection share the wait: many requests connect no more often than one.
     """
 
     def __init__(self, place: PostgresUrl) -> None:

@@ -51,11 +51,11 @@ LOOK_AGAIN = 0.02
 
 
 class Lost(Exception):
-    """A write got no answer: whether it was done is not known. `why` is the driver's error."""
+    """A write got no answer: whether it was done is not known. `cause` is the driver's error."""
 
-    def __init__(self, why: BaseException) -> None:
-        super().__init__(str(why))
-        self.why = why
+    def __init__(self, cause: BaseException) -> None:
+        super().__init__(str(cause))
+        self.cause = cause
 
 
 class Locked(Exception):
@@ -136,7 +136,7 @@ class PostgresDatabase:
         `doubt(row)`, an earlier statement may have caused the row: it is returned after the standby has confirmed it.
         """
         if self._confirms_reads:
-            # Do nothing if no standby would confirm it. Other lists are judged afterwards.
+            # Do nothing if no standby would confirm it. Other lists are checked afterwards.
             statement = f"{statement} WHERE {STANDBYS} NOT IN ('', '*')"
 
         async def work(connection: Connection) -> Any:
@@ -446,7 +446,7 @@ class WriteBatcher:
                     await self._send([job])
                 return
             for job in sealed:
-                _refuse(job, Fault(fault.reason, fault.message, why=fault.why))
+                _refuse(job, Fault(fault.reason, fault.message, cause=fault.cause))
         except Locked as locked:
             for job in sealed:
                 if alone:
@@ -457,7 +457,7 @@ class WriteBatcher:
                     task.add_done_callback(self._alone.discard)
         except Lost as lost:
             for job in sealed:
-                _refuse(job, Lost(lost.why))
+                _refuse(job, Lost(lost.cause))
         else:
             for (_, _, answer), outcome in zip(sealed, zip(*outcomes, strict=True), strict=True):
                 if not answer.done():

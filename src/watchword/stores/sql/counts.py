@@ -28,9 +28,9 @@ from watchword.domain.lifetimes import DAY
 from watchword.domain.ports import Use
 from watchword.stores.sql.transaction import SqlPart, Transaction, delete_oldest, snapshot, transaction
 
-# `TokenRecord.effective_status` in numbers: live are the unended tokens less those of suspended actors, which are few.
-# So all tokens are counted on one index from end to end, without a look at their actors.
-_UNENDED = "revoked_at IS NULL AND (expires_at IS NULL OR expires_at > $1::bigint)"
+# `TokenRecord.effective_status` in numbers: live are the tokens that have not ended less those of suspended
+# actors, which are few. So all tokens are counted on one index from end to end, without a look at their actors.
+_NOT_ENDED = "revoked_at IS NULL AND (expires_at IS NULL OR expires_at > $1::bigint)"
 _COLUMNS = "expires_at, owner_urn, last_used_at, created_at"
 _OF_SUSPENDED = " AND actor_urn IN (SELECT urn FROM actors WHERE status = 'SUSPENDED')"
 # In the order of the index tokens_actor, so that revoked tokens are not read.
@@ -40,7 +40,7 @@ _NUMBERS = f"""
 SELECT count(*), count(*) FILTER (WHERE expires_at IS NULL), {{unused}},
     {", ".join(map(_WITHIN.format, range(2, len(EXPIRING_DAYS) + 2)))} FROM {{tokens}}"""
 # Of all tokens where there are many: each database reads one index from end to end.
-COUNTS = _NUMBERS.format(unused="0", tokens=f"(SELECT {_COLUMNS} FROM tokens WHERE {_UNENDED}) AS tokens")
+COUNTS = _NUMBERS.format(unused="0", tokens=f"(SELECT {_COLUMNS} FROM tokens WHERE {_NOT_ENDED}) AS tokens")
 _UNUSED_NUMBER = f"count(*) FILTER (WHERE coalesce(last_used_at, created_at) <= $1::bigint - {UNUSED_DAYS * DAY})"
 _EXPIRIES = f"SELECT expires_at / {DAY}, count(*) FROM {{tokens}} WHERE expires_at < $2::bigint GROUP BY 1"
 _OWNERS = "SELECT owner_urn, count(*) FROM {tokens} GROUP BY owner_urn ORDER BY 2 DESC, 1 LIMIT $2::bigint"
@@ -50,14 +50,14 @@ SELECT day, sum(uses) FROM token_uses WHERE day >= $2::bigint AND token_id IN (
     ORDER BY expires_at DESC NULLS LAST LIMIT {FEW_TOKENS})
 GROUP BY day"""
 _UNUSED = f"""
-SELECT count(*), count(*) FILTER (WHERE {_UNENDED.replace("$1", "$3")}
+SELECT count(*), count(*) FILTER (WHERE {_NOT_ENDED.replace("$1", "$3")}
     AND coalesce(last_used_at, created_at) <= $4::bigint
     AND NOT EXISTS (SELECT 1 FROM actors WHERE urn = actor_urn AND status = 'SUSPENDED')), coalesce(max(id), '')
 FROM (SELECT * FROM tokens WHERE id > $1::text ORDER BY id LIMIT $2::bigint) AS batch"""
 
 
 class _Numbers(NamedTuple):
-    """Of the unended tokens: how many, without an expiry, unused, and expiring; by day of expiry; by owner."""
+    """Counts of tokens that have not ended: all, never expiring, unused, and expiring; by day of expiry; by owner."""
 
     simple: tuple[int, ...]
     expiries: Counter[int]
@@ -100,11 +100,11 @@ class SqlTokenCounts(SqlPart):
 async def _count(
     tx: Transaction, now: int, which: str, bound: tuple[str, ...], *, few: bool, owners: int = FEW_TOKENS
 ) -> _Numbers:
-    """Of the tokens with this condition; `few`: of FEW_TOKENS at the most, with the unused ones."""
+    """Count the tokens with this condition; `few`: at most FEW_TOKENS, with the unused ones."""
 
     def source(number: int) -> str:
         limit = f" LIMIT {FEW_TOKENS}" if few else ""
-        return f"(SELECT {_COLUMNS} FROM tokens WHERE {_UNENDED}{which.format(number)}{limit}) AS tokens"
+        return f"(SELECT {_COLUMNS} FROM tokens WHERE {_NOT_ENDED}{which.format(number)}{limit}) AS tokens"
 
     ends = tuple(now + days * DAY for days in EXPIRING_DAYS)
     unused = _UNUSED_NUMBER if few else "0"
@@ -116,10 +116,10 @@ async def _count(
     return _Numbers(tuple(row), Counter({row[0]: row[1] for row in days}), Counter({row[0]: row[1] for row in most}))
 
 
-def _counts(found: _Numbers, *, suspended: int, unused: int | None) -> TokenCounts:
-    live, unlimited, _, *expiring = found.simple
-    owners = sorted(found.owners.items(), key=lambda owner: (-owner[1], owner[0]))[:MAX_OWNERS]
-    return TokenCounts(live, unlimited, tuple(expiring), suspended, dict(found.expiries), tuple(owners), unused)
+def _counts(numbers: _Numbers, *, suspended: int, unused: int | None) -> TokenCounts:
+    live, never_expiring, _, *expiring = numbers.simple
+    owners = sorted(numbers.owners.items(), key=lambda owner: (-owner[1], owner[0]))[:MAX_OWNERS]
+    return TokenCounts(live, never_expiring, tuple(expiring), suspended, dict(numbers.expiries), tuple(owners), unused)
 
 
 # A row of the list is a count, 20 characters wide, and the id that it belongs to: one statement for a batch of tokens.

@@ -183,7 +183,7 @@ async def _event_writers(db: Database | Transaction) -> set[str]:
 
 
 async def move_cursor(tx: Transaction, name: str, holder: str, seq: int) -> None:
-    """In the transaction that records what was made of the events up to this one."""
+    """Move the cursor, in the transaction that records the result of the events up to this one."""
     if not await tx.execute(_MOVE, name, holder, seq):
         raise CursorLost
 

@@ -12,7 +12,7 @@ from watchword.domain.names import SYSTEM_ACTOR
 from watchword.domain.tokens import TokenRecord, TokenType
 from watchword.stores import rows
 from watchword.stores.sql.policies import end_sessions, put_profile, put_status
-from watchword.stores.sql.token_lifecycle import MEMBER, dying_with, revoke, shorten
+from watchword.stores.sql.token_lifecycle import MEMBER, revoke, revoked_together, shorten
 from watchword.stores.sql.transaction import (
     TOKENS,
     SqlPart,
@@ -94,8 +94,8 @@ class SqlImports(SqlPart):
         now = await check_precondition(tx, precondition, exclusive=[TOKENS])
         imported = f"id {tx.dialect.any_of('$1')} AND id IN (SELECT id FROM imported_tokens)"
         seeds = await tx.fetch(f"SELECT {MEMBER} FROM tokens WHERE {imported} AND revoked_at IS NULL", list(ids))
-        dying = await dying_with(tx, seeds, now, cascade=False, expired=False, most=sys.maxsize)
-        return await revoke(tx, precondition, list(dying), now, lock_rows=False, detail=SOURCE)
+        revoked = await revoked_together(tx, seeds, now, cascade=False, expired=False, most=sys.maxsize)
+        return await revoke(tx, precondition, list(revoked), now, lock_rows=False, detail=SOURCE)
 
 
 async def _people_changes(tx: Transaction, people: Sequence[ImportedPerson]) -> PersonChanges:
@@ -111,7 +111,7 @@ async def _people_changes(tx: Transaction, people: Sequence[ImportedPerson]) -> 
         if person.suspended and not is_suspended:
             changes.append((person, PersonChange.SUSPENDED))
         elif person.suspended is False and is_suspended:
-            # Only an import suspends in the name of the system. Who was suspended by somebody here stays so.
+            # Only an import suspends in the name of the system. An actor that a person suspended here stays suspended.
             resumes = changed_by == SYSTEM_ACTOR and person.urn not in dead
             changes.append((person, PersonChange.RESUMED if resumes else PersonChange.STAYS_SUSPENDED))
         here = dict(zip(ProfileField, profile, strict=True))
@@ -170,7 +170,7 @@ def _match(record: TokenRecord, here: rows.Row | None, imported: dict[str, int |
 async def _import_tokens(
     tx: Transaction, precondition: WritePrecondition, records: Sequence[TokenRecord], *, whole: bool
 ) -> list[TokenMatch]:
-    """With `whole`, under the lock of all families."""
+    """Import tokens; `whole` locks all families."""
     accounts = {record.actor_urn for record in records if record.type is TokenType.SERVICE_ACCOUNT}
     shared, exclusive = [actor_lock(urn) for urn in accounts], [IMPORTS]
     (exclusive if whole else shared).append(TOKENS)

@@ -142,7 +142,7 @@ class SqlMails(SqlPart):
 
 
 async def _by_recipient(tx: Transaction, drafts: Iterable[MailDraft]) -> dict[tuple[MailKind, str], list[Item]]:
-    """The owner of a service account gets its mail. Nobody is told what they did themselves."""
+    """The owner of a service account gets its mail. An actor gets no mail about its own actions."""
     any_of = tx.dialect.any_of("$1")
     tokens = sorted({draft.token_id for draft in drafts if draft.token_id is not None})
     names = {row[0]: row[1] for row in await tx.fetch(f"SELECT id, name FROM tokens WHERE id {any_of}", tokens)}

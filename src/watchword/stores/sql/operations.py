@@ -11,13 +11,13 @@ from watchword.domain.events import Action, Event
 from watchword.domain.indices import Aspect
 from watchword.domain.operations import (
     ACTIVE,
-    CancelAsked,
+    CancelRequested,
     LeaseLost,
     Operation,
     OperationPage,
+    OperationProgress,
     Plan,
     State,
-    Work,
     event_of,
 )
 from watchword.domain.retention import EVERY_SERIES, Hold, series_key
@@ -72,7 +72,7 @@ _SAVE = f"""
 UPDATE operations SET state = $2, work = $3, started_at = $4, changed_at = $5, finished_at = $6, held_until = $7,
     not_before = CASE WHEN cancel_asked_at IS NULL THEN $8::bigint ELSE 0 END
 WHERE number = $1 RETURNING {_COLUMNS}"""
-_ASK_CANCEL = f"""
+_REQUEST_CANCEL = f"""
 UPDATE operations SET cancel_asked_at = $2, cancel_asked_by = $3, not_before = 0 WHERE number = $1
 RETURNING {_COLUMNS}"""
 
@@ -100,19 +100,19 @@ class SqlOperations(SqlPart):
         return OperationPage(total, tuple(_operation(row) for row in await tx.fetch(sql, count, start)))
 
     @transaction
-    async def ask_cancel(self, tx: Transaction, precondition: WritePrecondition, number: int) -> Operation:
+    async def request_cancel(self, tx: Transaction, precondition: WritePrecondition, number: int) -> Operation:
         now = await check_precondition(tx, precondition)
         operation = await _locked(tx, number)
         if operation is None:
             raise Fault(Reason.OPERATION_NOT_FOUND, "There is no operation with this id.")
-        if operation.cancel_asked_at is not None and not operation.state.is_over:
+        if operation.cancel_requested_at is not None and not operation.state.is_over:
             return operation
         if not operation.state.may_be_cancelled:
             state, message = operation.state, "The copy is replacing the index. It is too late."
             if state.is_over:
                 message = f"The operation is over: {state.value}."
             raise Fault(Reason.TOO_LATE_TO_CANCEL, message, state=state.value)
-        return await _ask_cancel(tx, precondition, number, now)
+        return await _request_cancel(tx, precondition, number, now)
 
     async def lease_operation(self, millis: int, home: str = "") -> Operation | None:
         async def work(tx: Transaction) -> Operation | None:
@@ -137,8 +137,8 @@ class SqlOperations(SqlPart):
         if before is None or before.fence != operation.fence or before.state.is_over:
             raise LeaseLost
         moved = before.state is not operation.state
-        if moved and operation.state is State.SWAPPING and before.cancel_asked_at is not None:
-            raise CancelAsked
+        if moved and operation.state is State.SWAPPING and before.cancel_requested_at is not None:
+            raise CancelRequested
         now = await tx.now()
         started = before.started_at or (now if operation.state is State.RUNNING else None)
         finished = now if operation.state.is_over else None
@@ -153,8 +153,8 @@ class SqlOperations(SqlPart):
 async def cancel_active(
     tx: Transaction, precondition: WritePrecondition, series: str, now: int
 ) -> tuple[Operation, ...]:
-    """Ask the active operations on a series, or on all for `*`, to cancel; returns all of them. One that is SWAPPING
-    goes on.
+    """Cancel the active operations on a series, or on all for `*`; return all of them. One that is SWAPPING
+    continues.
     """
     found = map(_operation, await tx.fetch(f"SELECT {_COLUMNS} FROM operations WHERE {_ACTIVE} ORDER BY number"))
     active: list[Operation] = []
@@ -162,16 +162,16 @@ async def cancel_active(
         operation = await _locked(tx, number)
         if operation is None or operation.state.is_over:
             continue
-        if operation.state.may_be_cancelled and operation.cancel_asked_at is None:
-            operation = await _ask_cancel(tx, precondition, number, now)
+        if operation.state.may_be_cancelled and operation.cancel_requested_at is None:
+            operation = await _request_cancel(tx, precondition, number, now)
         active.append(operation)
     return tuple(active)
 
 
-async def _ask_cancel(tx: Transaction, precondition: WritePrecondition, number: int, now: int) -> Operation:
-    event = Event(Action.OPERATION_CANCEL_ASKED, str(await _task(tx, number)))
+async def _request_cancel(tx: Transaction, precondition: WritePrecondition, number: int, now: int) -> Operation:
+    event = Event(Action.OPERATION_CANCEL_REQUESTED, str(await _task(tx, number)))
     await write_events(tx, precondition, [event], now)
-    return _operation(await tx.fetchrow(_ASK_CANCEL, number, now, precondition.actor))
+    return _operation(await tx.fetchrow(_REQUEST_CANCEL, number, now, precondition.actor))
 
 
 def index_lock(home: str, index: str) -> str:
@@ -190,7 +190,7 @@ async def insert_operation(tx: Transaction, precondition: WritePrecondition, pla
             f"Operation {task} on the same index is still active. Wait for it or cancel it, then retry.",
             operationId=task,
         )
-    packed, begun = rows.json_text(plan.packed()), rows.json_text(Work().packed())
+    packed, begun = rows.json_text(plan.packed()), rows.json_text(OperationProgress().packed())
     values = (plan.home, plan.index, State.PLANNED.value, packed, begun, precondition.actor, now)
     operation = _operation(await tx.fetchrow(_ADD, *values))
     await _write_event(tx, precondition, operation, now)
@@ -219,6 +219,6 @@ async def _locked(tx: Transaction, number: int) -> Operation | None:
 
 def _operation(row: rows.Row | None) -> Operation:
     assert row is not None
-    number, plan, asked_by, asked_at, state, work, *rest = row
-    plan, work = Plan.unpacked(orjson.loads(plan)), Work.unpacked(orjson.loads(work))
-    return Operation(number, plan, asked_by, asked_at, State(state), work, *rest)
+    number, plan, requested_by, requested_at, state, work, *rest = row
+    plan, work = Plan.unpacked(orjson.loads(plan)), OperationProgress.unpacked(orjson.loads(work))
+    return Operation(number, plan, requested_by, requested_at, State(state), work, *rest)

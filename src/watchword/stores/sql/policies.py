@@ -52,7 +52,7 @@ from watchword.domain.sessions import sessions_ended
 from watchword.domain.stores import LastStart
 from watchword.stores import rows
 from watchword.stores.sql.retention import apply_rules, find_rules
-from watchword.stores.sql.token_lifecycle import MEMBER, dying_with, revoke
+from watchword.stores.sql.token_lifecycle import MEMBER, revoke, revoked_together
 from watchword.stores.sql.transaction import (
     POLICIES,
     RETENTION,
@@ -485,7 +485,7 @@ async def end_sessions(tx: Transaction, precondition: WritePrecondition, actor: 
 
 
 async def put_profile(tx: Transaction, precondition: WritePrecondition, actor: str, profile: Profile, now: int) -> None:
-    """Under the lock of the actor. The event names the fields that changed, without their text."""
+    """Change the profile under the lock of the actor. The event names the fields that changed, without their text."""
     row = await tx.fetchrow("SELECT display_name, email FROM actors WHERE urn = $1", actor)
     before = dict(zip(ProfileField, row or (None, None), strict=True))
     after = before | dict(profile)
@@ -737,7 +737,7 @@ class SqlAccounts(SqlPart):
         await tx.execute("UPDATE service_accounts SET deleted_at = $2 WHERE urn = $1", urn, now)
         await put_status(tx, precondition, urn, ActorStatus.SUSPENDED, now)
         tokens = await tx.fetch(_ACCOUNT_TOKENS, urn)
-        ids = await dying_with(tx, tokens, now, cascade=False, expired=True, most=sys.maxsize)
+        ids = await revoked_together(tx, tokens, now, cascade=False, expired=True, most=sys.maxsize)
         revoked = await revoke(tx, precondition, list(ids), now, lock_rows=False)
         event = Event(Action.ACCOUNT_DELETED, urn, {"name": account.name, "tokens": revoked})
         await write_events(tx, precondition, [event], now)

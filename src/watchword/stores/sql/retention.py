@@ -27,8 +27,8 @@ from watchword.domain.retention import (
     RunPage,
     RunState,
     SeriesRuns,
+    SeriesSize,
     ShownRun,
-    SizeOfDay,
     StoredRule,
     series_key,
 )
@@ -105,7 +105,7 @@ class SqlRetention(SqlPart):
         if found is None:
             await write_events(tx, precondition, [await _put_hold(tx, hold)], now)
         elif (found.set_by, found.reason) != (hold.set_by, hold.reason):
-            # Another's hold must not become one's own, which one may release.
+            # Keep the original setter: only the setter may release without the privilege.
             raise found.refusal("Nothing was changed. It can be set again once it is released.")
         return found or hold, await cancel_active(tx, precondition, hold.series, now)
 
@@ -410,13 +410,13 @@ class SqlRetentionRuns(SqlPart):
         await write_events(tx, precondition, [event], await tx.now())
 
     @transaction
-    async def add_sizes(self, tx: Transaction, home: str, sizes: Sequence[SizeOfDay]) -> None:
+    async def add_sizes(self, tx: Transaction, home: str, sizes: Sequence[SeriesSize]) -> None:
         add = """INSERT INTO series_sizes (home, series, day, rows, bytes) VALUES ($1, $2, $3, $4, $5)
         ON CONFLICT (home, series, day) DO NOTHING"""
         await tx.executemany(add, [(home, one.series, one.day, one.rows, one.size_bytes) for one in sizes])
 
-    async def series_sizes(self, home: str, series: str | None, after_day: int) -> tuple[SizeOfDay, ...]:
-        return tuple(SizeOfDay(*row) for row in await self._db.fetch(_SIZES, home, after_day, series))
+    async def series_sizes(self, home: str, series: str | None, after_day: int) -> tuple[SeriesSize, ...]:
+        return tuple(SeriesSize(*row) for row in await self._db.fetch(_SIZES, home, after_day, series))
 
     @transaction
     async def purge_runs(self, tx: Transaction, before: int, most: int) -> int:

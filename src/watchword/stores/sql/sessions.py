@@ -37,7 +37,7 @@ _ADD = f"INSERT INTO sessions ({rows.SESSION}) VALUES ($1, $2, $3, $4, $5, $6, $
 _SURPLUS = """
 DELETE FROM sessions WHERE id IN (
     SELECT id FROM sessions WHERE {of} ORDER BY created_at DESC, id LIMIT 1000000000 OFFSET $2)"""
-# The last sign-in but so many. By the index on targets: the action must not choose another.
+# The nth most recent sign-in. By the index on targets: the action must not choose another.
 _EARLIER = """
 SELECT at FROM events WHERE target = $1 AND at > $2 AND action || '' = 'session.started'
 ORDER BY at DESC LIMIT 1 OFFSET $3"""
@@ -160,7 +160,7 @@ class SqlSessions(SqlPart):
 
     @transaction
     async def drop_external_groups(self, tx: Transaction, before: int, most: int) -> int:
-        """Of actors whose last sign-in was before this time; returns how many actors."""
+        """Drop the groups of actors whose last sign-in was before this time; return how many actors."""
         by = system_precondition("groups")
         now = await check_precondition(tx, by, exclusive=[POLICIES])
         old = await tx.fetch(

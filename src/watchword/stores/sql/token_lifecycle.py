@@ -221,7 +221,7 @@ class SqlTokens(SqlPart):
         cascade: bool,
         many: bool,
     ) -> Revocation:
-        """With `many`, under the lock of all families; otherwise under that of the token's family."""
+        """Revoke under the lock of the token's family; with `many`, of all families."""
         root = None if many else await tx.root_of(token_id)
         locks = {"exclusive": [TOKENS]} if many else {"shared": [TOKENS], "exclusive": [family_lock(root)]}
         now = await check_precondition(tx, precondition, **locks)
@@ -233,7 +233,7 @@ class SqlTokens(SqlPart):
         if record.revoked_at is not None and not cascade:
             raise rows.already_revoked(record.revoked_at)
         most = MOST if cascade else sys.maxsize if many else LARGE_FAMILY
-        ids = await dying_with(tx, [_member(record)], now, cascade=cascade, expired=True, most=most)
+        ids = await revoked_together(tx, [_member(record)], now, cascade=cascade, expired=True, most=most)
         if not ids:
             raise rows.already_revoked(record.revoked_at or now)
         if cascade:
@@ -266,9 +266,9 @@ class SqlTokens(SqlPart):
                 seeds = await tx.search(matching, *bound)
             else:
                 seeds = [row for row in await _members(tx, found) if selection.cascade or row[4] is None]
-            dying = await dying_with(tx, seeds, now, cascade=selection.cascade, expired=False, most=MOST)
-            await _check_selected(tx, selection, len(dying), now, selection.at_most)
-            ids = sorted(dying)
+            affected = await revoked_together(tx, seeds, now, cascade=selection.cascade, expired=False, most=MOST)
+            await _check_selected(tx, selection, len(affected), now, selection.at_most)
+            ids = sorted(affected)
             made = receipt(ids, now)
             if ids:
                 await revoke(tx, precondition, ids, now, lock_rows=False)
@@ -284,11 +284,11 @@ class SqlTokens(SqlPart):
             began = time.thread_time()
             now = await tx.now()
             seeds = await tx.search(f"SELECT {MEMBER} FROM tokens WHERE {where} LIMIT {MOST + 1:d}", *bound)
-            dying = await dying_with(tx, seeds, now, cascade=selection.cascade, expired=False, most=MOST)
-            await _check_selected(tx, selection, len(dying), now)
-            actors = sorted(Counter(dying.values()).items(), key=lambda share: (-share[1], share[0]))
+            affected = await revoked_together(tx, seeds, now, cascade=selection.cascade, expired=False, most=MOST)
+            await _check_selected(tx, selection, len(affected), now)
+            actors = sorted(Counter(affected.values()).items(), key=lambda share: (-share[1], share[0]))
             shares = tuple(Share(*share) for share in actors[:MOST_ACTORS])
-            return RevocationPreview(len(dying), shares, time.thread_time() - began)
+            return RevocationPreview(len(affected), shares, time.thread_time() - began)
 
         return await self._db.scan(work, seconds)
 
@@ -309,17 +309,17 @@ class SqlTokens(SqlPart):
         ids = [row[0] for row in await tx.fetch(f"{_LONG_REVOKED} {skip}", before, most)]
         ids += [row[0] for row in await tx.fetch(f"{_LONG_EXPIRED} {skip}", before, most - len(ids))]
         gone = set(ids)
-        # A token that a purged one minted counts as minted with the purged one's minter: a cascade still finds it.
-        # That minter may be purged too, and so on.
+        # A token created with a purged one now counts as created with the creator of that one: a cascade still finds
+        # it. That creator may be purged too, and so on.
         for _ in range(_GENERATIONS):
-            minted = await tx.fetch(f"SELECT id FROM tokens WHERE minted_with {any_of}", ids)
-            orphans = [row[0] for row in minted if row[0] not in gone]
+            created = await tx.fetch(f"SELECT id FROM tokens WHERE minted_with {any_of}", ids)
+            orphans = [row[0] for row in created if row[0] not in gone]
             if not orphans:
                 break
             await tx.lock_tokens(orphans)
             await tx.execute(
                 f"""UPDATE tokens SET minted_with = (
-                    SELECT minter.minted_with FROM tokens AS minter WHERE minter.id = tokens.minted_with)
+                    SELECT creator.minted_with FROM tokens AS creator WHERE creator.id = tokens.minted_with)
                 WHERE id {any_of}""",
                 orphans,
             )
@@ -397,7 +397,7 @@ async def check_issue(tx: Transaction, record: TokenRecord, issue: Issue, now: i
 
 
 async def keep_idempotency(tx: Transaction, issue: Issue) -> None:
-    """After all checks: a rejected request changes nothing."""
+    """Store the key after all checks, so that a rejected request changes nothing."""
     if issue.idempotency is not None:
         await tx.execute(_PUT_IDEMPOTENCY, *astuple(issue.idempotency))
 
@@ -454,21 +454,21 @@ async def revoke(
     return len(revoked)
 
 
-async def dying_with(
+async def revoked_together(
     tx: Transaction, seeds: Iterable[rows.Row], now: int, *, cascade: bool, expired: bool, most: int
 ) -> dict[str, str]:
-    """Which tokens are revoked with these rows of MEMBER, themselves included: id and actor of each, `most` and one at
-    the most.
+    """Which tokens are revoked with these rows of MEMBER, themselves included: id and actor of each, at most
+    `most` + 1.
 
     These are the live ones derived from them and the other token of a rotation while both are live; with `cascade` also
-    the ones minted with them. With `expired` the seeds are revoked although they are expired. In a cascade a dead token
-    leads on to what it minted and to its successor, so that revoking one token does not hide the others.
+    the ones created with them. With `expired` the seeds are revoked although they are expired. A cascade also follows
+    dead tokens to the ones created with them and to their successors, so that revoking one does not hide the others.
     """
     known: set[str] = set()
-    dying: dict[str, str] = {}
+    affected: dict[str, str] = {}
     frontier = list(seeds)
     are_seeds = True
-    while frontier and len(dying) <= most:
+    while frontier and len(affected) <= most:
         parents, partners = [], set()
         for token_id, actor, replaces, replaced_by, revoked_at, expires_at in frontier:
             if token_id in known:
@@ -476,7 +476,7 @@ async def dying_with(
             known.add(token_id)
             live = revoked_at is None and (expires_at is None or expires_at > now)
             if live or (are_seeds and expired and revoked_at is None):
-                dying[token_id] = actor
+                affected[token_id] = actor
             parents.append(token_id)
             if replaced_by is not None and (live or cascade):
                 partners.add(replaced_by)
@@ -486,18 +486,18 @@ async def dying_with(
         if unknown := sorted(partners - known):
             frontier += await _members(tx, unknown)
         are_seeds = False
-    return dict(list(dying.items())[: most + 1]) if len(dying) > most else dying
+    return dict(list(affected.items())[: most + 1]) if len(affected) > most else affected
 
 
 async def _relatives(tx: Transaction, ids: Sequence[str], now: int, *, cascade: bool) -> list[rows.Row]:
-    """The live tokens derived from these; with `cascade` also those minted with them."""
+    """The live tokens derived from these; with `cascade` also those created with them."""
     live = "revoked_at IS NULL AND (expires_at IS NULL OR expires_at > $2)"
     if len(ids) == 1 and not cascade:  # as in most revocations: no list to unpack
         return list(await tx.fetch(f"SELECT {MEMBER} FROM tokens WHERE parent = $1 AND {live}", ids[0], now))
     any_of = tx.dialect.any_of("$1")
     derived = f"SELECT {MEMBER} FROM tokens WHERE parent {any_of} AND parent IS NOT NULL AND {live}"
-    minted = f"SELECT {MEMBER} FROM tokens WHERE minted_with {any_of} AND minted_with IS NOT NULL"
-    return [*await tx.fetch(derived, list(ids), now), *(await tx.fetch(minted, list(ids)) if cascade else ())]
+    created = f"SELECT {MEMBER} FROM tokens WHERE minted_with {any_of} AND minted_with IS NOT NULL"
+    return [*await tx.fetch(derived, list(ids), now), *(await tx.fetch(created, list(ids)) if cascade else ())]
 
 
 async def _members(tx: Transaction, ids: Sequence[str]) -> list[rows.Row]:

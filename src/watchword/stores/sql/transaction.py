@@ -184,11 +184,11 @@ P = ParamSpec("P")
 Method = Callable[Concatenate[Part, P], Coroutine[Any, Any, T]]
 
 
-def _runs_by(way: str) -> Callable[[Method[Part, Concatenate[Transaction, P], T]], Method[Part, P, T]]:
+def _runs_by(method: str) -> Callable[[Method[Part, Concatenate[Transaction, P], T]], Method[Part, P, T]]:
     def decorate(work: Method[Part, Concatenate[Transaction, P], T]) -> Method[Part, P, T]:
         @wraps(work)
         async def run(part: Part, /, *args: P.args, **kwargs: P.kwargs) -> T:
-            result: T = await part.run(way, lambda tx: work(part, tx, *args, **kwargs))
+            result: T = await part.run(method, lambda tx: work(part, tx, *args, **kwargs))
             return result
 
         return run
@@ -202,14 +202,14 @@ long_transaction = _runs_by("write_long")
 snapshot = _runs_by("scan")
 
 # Policy version, actor and bearer of the precondition, and the time if it is known.
-HOLDS = """
+PRECONDITION_SQL = """
 (SELECT policy_version FROM state WHERE one = 1) = $1::bigint
    AND NOT EXISTS (SELECT 1 FROM actors WHERE urn = $2::text AND status = 'SUSPENDED')
    AND ($3::text IS NULL OR EXISTS (
         SELECT 1 FROM tokens
         WHERE id = $3::text AND actor_urn = $2::text AND revoked_at IS NULL
           AND (expires_at IS NULL OR expires_at > (SELECT coalesce($4::bigint, now_ms())))))"""
-_CHECK = f"SELECT {HOLDS}, coalesce($4::bigint, now_ms())"
+_CHECK = f"SELECT {PRECONDITION_SQL}, coalesce($4::bigint, now_ms())"
 ADD_EVENT = f"INSERT INTO events ({rows.EVENT}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)"
 
 

@@ -87,7 +87,7 @@ _DUE = f"""
 {_SELECT} WHERE state = 'ENABLED' AND due_at <= (SELECT now_ms()) AND EXISTS (
     SELECT 1 FROM webhook_deliveries AS d WHERE d.webhook = webhooks.id AND d.state = 'WAITING')
 ORDER BY due_at, id"""
-_HOLDS = f"SELECT 1 FROM event_cursors WHERE name = '{CURSOR}' AND holder = $1 AND held_until > (SELECT now_ms())"
+_HAS_LEASE = f"SELECT 1 FROM event_cursors WHERE name = '{CURSOR}' AND holder = $1 AND held_until > (SELECT now_ms())"
 
 DELIVERY = "number, webhook, message, event_seq, type, payload, state, made_at, delivered_at, attempts"
 _QUEUE = """
@@ -287,7 +287,7 @@ class SqlWebhooks(SqlPart):
             if len(matching) > room:
                 full = replace(webhook, dropped=webhook.dropped + len(matching) - room)
                 if webhook.state is WebhookState.ENABLED:
-                    full = replace(full, state=WebhookState.STOPPED, stopped_because=StopReason.QUEUE_FULL)
+                    full = replace(full, state=WebhookState.STOPPED, stop_reason=StopReason.QUEUE_FULL)
                     stopped.append(_stopped(full))
                 await save(tx, full)
         await tx.executemany(_QUEUE, queued)
@@ -304,7 +304,7 @@ class SqlWebhooks(SqlPart):
     async def record_attempt(
         self, tx: Transaction, holder: str, delivery: Delivery, attempt: Attempt, jitter: float
     ) -> Webhook | None:
-        if await tx.fetchval(_HOLDS, holder) is None:
+        if await tx.fetchval(_HAS_LEASE, holder) is None:
             raise CursorLost
         row = await tx.fetchrow(f"{_GET} {tx.dialect.for_update}", delivery.webhook)
         if row is None:
@@ -387,9 +387,9 @@ async def remove(tx: Transaction, webhook_id: str) -> None:
 
 
 async def switched(tx: Transaction, webhook: Webhook, *, enabled: bool | None) -> Webhook:
-    """A subscription that was disabled gets events from now on; one that was stopped goes on with its queue."""
+    """A disabled subscription gets events from now on; a stopped one resumes its queue."""
     if enabled is False:
-        return replace(webhook, state=WebhookState.DISABLED, stopped_because=None)
+        return replace(webhook, state=WebhookState.DISABLED, stop_reason=None)
     if enabled is None or webhook.state is WebhookState.ENABLED:
         return webhook
     return resumed(await _from_now(tx, webhook) if webhook.state is WebhookState.DISABLED else webhook)
@@ -398,13 +398,13 @@ async def switched(tx: Transaction, webhook: Webhook, *, enabled: bool | None) -
 async def _from_now(tx: Transaction, webhook: Webhook) -> Webhook:
     start = await last_settled(tx)
     if not await tx.fetchval(f"SELECT count(*) FROM webhooks WHERE {_QUEUEING} AND id <> $1", webhook.id):
-        # Nothing was queued of late, so the cursor may be far behind.
+        # No event was queued recently; the cursor may lag.
         await tx.execute(_START_CURSOR, start)
     return replace(webhook, after_seq=start)
 
 
 async def _locked(tx: Transaction, webhook_id: str) -> Webhook:
-    """Until the commit, also against the sender."""
+    """Lock until the commit, also against the sender."""
     return _webhook(await tx.fetchrow(f"{_GET} {tx.dialect.for_update}", webhook_id))
 
 
@@ -462,27 +462,27 @@ def _event(action: Action, webhook: Webhook) -> Event:
 
 
 def _stopped(webhook: Webhook) -> Event:
-    assert webhook.stopped_because is not None
-    detail = {"name": webhook.name, "reason": webhook.stopped_because.value, "ownerUrn": webhook.created_by}
+    assert webhook.stop_reason is not None
+    detail = {"name": webhook.name, "reason": webhook.stop_reason.value, "ownerUrn": webhook.created_by}
     return Event(Action.WEBHOOK_STOPPED, webhook.id, {**detail})
 
 
 def _values(webhook: Webhook) -> tuple[Any, ...]:
     of_filter = webhook.filter
     lists = (rows.json_text(list(words)) for words in (of_filter.actions, of_filter.actors, of_filter.groups))
-    because = webhook.stopped_because
+    stop_reason = webhook.stop_reason
     plain = [getattr(webhook, name) for name in _PLAIN.split(", ")]
-    state, why = webhook.state.value, None if because is None else because.value
-    return (webhook.id, webhook.name, webhook.url, *lists, state, *plain, why, webhook.set_name)
+    state, reason = webhook.state.value, None if stop_reason is None else stop_reason.value
+    return (webhook.id, webhook.name, webhook.url, *lists, state, *plain, reason, webhook.set_name)
 
 
 def _webhook(row: rows.Row | None) -> Webhook:
     if row is None:
         raise no_webhook()
     id_, name, url, *lists, state = row[:7]
-    why, set_name, waiting = row[-3:]
+    reason, set_name, waiting = row[-3:]
     of_filter = EventFilter(*(tuple(orjson.loads(words)) for words in lists))
-    because = None if why is None else StopReason(why)
+    stop_reason = None if reason is None else StopReason(reason)
     plain: dict[str, Any] = dict(zip(_PLAIN.split(", "), row[7:-3], strict=True))
     return Webhook(
         id_,
@@ -491,7 +491,7 @@ def _webhook(row: rows.Row | None) -> Webhook:
         of_filter,
         WebhookState(state),
         **plain,
-        stopped_because=because,
+        stop_reason=stop_reason,
         set_name=set_name,
         waiting=waiting,
     )

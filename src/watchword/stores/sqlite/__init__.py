@@ -17,7 +17,7 @@ from watchword.domain.tokens import TokenRecord, TokenType
 from watchword.stores import rows
 from watchword.stores.sql import SqlStore, token_lifecycle
 from watchword.stores.sql.search import page_of, search_sql
-from watchword.stores.sql.transaction import HOLDS, Observe, Transaction, ignore
+from watchword.stores.sql.transaction import PRECONDITION_SQL, Observe, Transaction, ignore
 from watchword.stores.sqlite.connections import store_fault
 from watchword.stores.sqlite.database import SqliteDatabase, bound_values, sqlite_text
 
@@ -42,14 +42,15 @@ FROM main.sessions AS s LEFT JOIN bearers AS b ON b.id = s.token_id WHERE s.id =
 """
 # Whether all checks of a new token hold. The time is known. Otherwise each check runs alone and raises its own error.
 _MAY_ADD = sqlite_text(f"""
-SELECT {HOLDS} AND ({token_lifecycle.KEY_IN_USE}) = $5
+SELECT {PRECONDITION_SQL} AND ({token_lifecycle.KEY_IN_USE}) = $5
    AND NOT EXISTS ({token_lifecycle.SUSPENDED.replace("$1", "$6")})
    AND ({token_lifecycle.TOTAL.replace("$1", "$6")}) < $7
 """)
 # A token that the precondition allows to revoke, if it has no relatives: nothing else is revoked with it.
 _ALONE = sqlite_text(f"""
 SELECT {rows.TOKEN} FROM tokens WHERE id = $5 AND revoked_at IS NULL AND replaces IS NULL AND replaced_by IS NULL
-   AND NOT EXISTS (SELECT 1 FROM tokens AS child WHERE child.parent = $5 AND child.revoked_at IS NULL) AND {HOLDS}
+   AND NOT EXISTS (SELECT 1 FROM tokens AS child WHERE child.parent = $5 AND child.revoked_at IS NULL)
+   AND {PRECONDITION_SQL}
 """)
 
 
@@ -93,7 +94,7 @@ class SqliteStore(SqlStore):
             system = system_precondition("undelivered", precondition.request_id)
             await token_lifecycle.revoke(tx, system, [record.id], self.clock())
 
-        # Nobody has a token that is committed after its request failed. With an idempotency key the request is retried.
+        # No client holds a token committed after its request failed. With an idempotency key the request is retried.
         await self._db.write(work, undo=undo if issue.idempotency is None else None)
 
     async def _revoke_token(
@@ -147,7 +148,7 @@ class SqliteStore(SqlStore):
 
 
 def _held(by: WritePrecondition, now: int) -> tuple[Any, ...]:
-    """The parameters of HOLDS."""
+    """The parameters of PRECONDITION_SQL."""
     return (by.policy_version, by.actor, by.bearer_id, now)
 
 

@@ -239,7 +239,7 @@ class SqliteDatabase:
         return result
 
     async def write(self, work: Work[T], seconds: float = WRITE_SECONDS, undo: Work[Any] | None = None) -> T:
-        """A transaction, durable when this returns, within so many seconds. See `Writer.run` for `undo`."""
+        """A transaction, durable when this returns, within `seconds`. See `Writer.run` for `undo`."""
         began = time.perf_counter()
         try:
             return await self._writer.run(self._job(work), seconds, None if undo is None else self._job(undo))

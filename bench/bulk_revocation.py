@@ -1,6 +1,6 @@
-"""`python -m bench endings`: a hundred thousand tokens ended by one call, on each store: how long that takes, what
-others' verification and creation get meanwhile, and that each of a sample is refused at its next request by every
-instance.
+"""`python -m bench bulk_revocation`: a hundred thousand tokens revoked by one call, on each store: how long
+that takes, what others' verification and creation get meanwhile, and that every instance rejects each of a sample at
+its next request.
 """
 
 import argparse
@@ -54,7 +54,7 @@ class Ended:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m bench endings", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m bench bulk_revocation", description=__doc__)
     parser.add_argument("--stores", nargs="+", choices=("sqlite", "postgres"), default=["sqlite", "postgres"])
     parser.add_argument("--rounds", type=int, default=1)
     keeping(parser)
@@ -73,7 +73,10 @@ def main() -> None:
             Law(f"{store}: the longest create beside it", [one.longest_create for one in ended], unit=" s"),
         ]
     note = f"{SAMPLE:,} of those that were ended were then refused by every instance."
-    finish(Report("endings", f"{ENDED:,} tokens ended by one call", laws, notes=[note], more={"rounds": more}), asked)
+    finish(
+        Report("bulk_revocation", f"{ENDED:,} tokens ended by one call", laws, notes=[note], more={"rounds": more}),
+        asked,
+    )
 
 
 def run(store: str, folder: Path) -> Ended:
