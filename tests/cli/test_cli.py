@@ -68,7 +68,7 @@ def test_token_create_prints_json_when_asked(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("flags", "named"),
     [
-        (("--actor", "alice"), "--actor"),
+        (("--actor", "urn:li:corpGroup:ops"), "--actor"),
         (("--actor", "urn:li:corpuser:__system"), "--actor"),
         (("--name", ""), "--name"),
         (("--duration", "NO_EXPIRY"), "NO_EXPIRY"),
