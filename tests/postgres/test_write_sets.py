@@ -165,7 +165,7 @@ def _origin(filled: Database, number: int, actor: str, bearer: int | None, age: 
 def test_creates_have_the_same_outcomes_together_as_alone(filled: Database, drawn: list[Any]) -> None:
     writes = []
     for number, (actor, bearer, age, kid, most, digest, new, (kind, of), parent) in enumerate(drawn):
-        ties = {"minted_with": _id(bearer), "parent": _id(parent), "root": _id(parent)}
+        ties = {"created_with": _id(bearer), "parent": _id(parent), "root": _id(parent)}
         made = record(new, of, owner=actor, expires_at=FAR, **ties)
         retry = (None,) * 6 if digest is None else (ANN, digest, kid, made.id, FAR, None)
         values = list(rows.token_values(made)[:12])
