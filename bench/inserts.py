@@ -17,7 +17,7 @@ import apsw
 
 from watchword.stores.sqlite.connections import connect
 
-COLUMNS = "id, type, name, actor_urn, owner_urn, created_at, expires_at, minted_with"
+COLUMNS = "id, type, name, actor_urn, owner_urn, created_at, expires_at, created_with"
 INSERT = f"INSERT INTO tokens ({COLUMNS}) VALUES (?, 'PERSONAL', ?, ?, ?, ?, ?, ?)"
 _SCHEMA = """SELECT sql FROM sqlite_master WHERE tbl_name = 'tokens' AND sql IS NOT NULL AND type IN ('table', ?)
 ORDER BY type = 'index'"""

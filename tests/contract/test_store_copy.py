@@ -46,7 +46,6 @@ def write_store(
             values |= {"type": r.type.value, "limits": r.limits.packed()}
             for name in ("suspended", "actor_name", "owner_name", "owner", "uses", "networks"):
                 del values[name]  # not a column
-            values["minted_with"] = values.pop("created_with")
             marks = ", ".join(f":{name}" for name in values)
             file.execute(f"INSERT INTO tokens ({', '.join(values)}) VALUES ({marks})", values)
             if r.revoked_at is not None:

@@ -34,9 +34,6 @@ _NOT_STORED = {
     **dict.fromkeys(("actor_name", "owner_name", "owner", "uses", "networks"), "NULL"),
 }
 
-# Columns whose names differ from those of their fields.
-_COLUMN_OF = {"created_with": "minted_with"}
-
 Row = Sequence[Any]
 
 
@@ -71,7 +68,7 @@ def token_reader(wanted: frozenset[str] | None) -> tuple[str, Callable[[Row], To
             values[index] = convert(values[index])
         return record._make(values)
 
-    columns = ", ".join(_NOT_STORED.get(name) or _COLUMN_OF.get(name, name) for name in fields)
+    columns = ", ".join(_NOT_STORED.get(name, name) for name in fields)
     # A row without columns to convert needs no Python code.
     return columns, make if read else partial(tuple.__new__, record)
 
@@ -80,11 +77,10 @@ TOKEN, token_of = token_reader(None)
 TOKEN_COLUMNS = TOKEN.removesuffix(f", {', '.join(_NOT_STORED.values())}")
 
 INSERTED = (
-    "id, type, name, description, actor_urn, owner_urn, created_at, expires_at, minted_with, limits, parent, root,"
+    "id, type, name, description, actor_urn, owner_urn, created_at, expires_at, created_with, limits, parent, root,"
     " replaces, grace, full_end"
 )
-_FIELD_OF = {column: field for field, column in _COLUMN_OF.items()}
-_new_values = attrgetter(*(_FIELD_OF.get(column, column) for column in INSERTED.split(", ")))
+_new_values = attrgetter(*INSERTED.split(", "))
 
 
 def token_values(record: TokenRecord) -> tuple[Any, ...]:

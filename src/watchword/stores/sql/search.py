@@ -26,7 +26,7 @@ _COLUMNS = {field: f"tokens.{field.name.lower()}" for field in Field} | {
     Field.TOKEN_TYPE: "tokens.type",
     Field.STATUS: f"(CASE {_ENDED} ELSE 'ACTIVE' END)",
     Field.EFFECTIVE_STATUS: f"(CASE {_ENDED} WHEN {_SUSPENDED} THEN 'SUSPENDED' ELSE 'ACTIVE' END)",
-    Field.CREATED_WITH: "tokens.minted_with",
+    Field.CREATED_WITH: "tokens.created_with",
     Field.LAST_ACTIVITY_AT: "coalesce(tokens.last_used_at, tokens.created_at)",
 }
 _TEXTS = ("tokens.name", "tokens.description", "tokens.id", "tokens.actor_urn", "tokens.owner_urn")

@@ -312,14 +312,14 @@ class SqlTokens(SqlPart):
         # A token created with a purged one now counts as created with the creator of that one: a cascade still finds
         # it. That creator may be purged too, and so on.
         for _ in range(_GENERATIONS):
-            created = await tx.fetch(f"SELECT id FROM tokens WHERE minted_with {any_of}", ids)
+            created = await tx.fetch(f"SELECT id FROM tokens WHERE created_with {any_of}", ids)
             orphans = [row[0] for row in created if row[0] not in gone]
             if not orphans:
                 break
             await tx.lock_tokens(orphans)
             await tx.execute(
-                f"""UPDATE tokens SET minted_with = (
-                    SELECT creator.minted_with FROM tokens AS creator WHERE creator.id = tokens.minted_with)
+                f"""UPDATE tokens SET created_with = (
+                    SELECT creator.created_with FROM tokens AS creator WHERE creator.id = tokens.created_with)
                 WHERE id {any_of}""",
                 orphans,
             )
@@ -496,7 +496,7 @@ async def _relatives(tx: Transaction, ids: Sequence[str], now: int, *, cascade: 
         return list(await tx.fetch(f"SELECT {MEMBER} FROM tokens WHERE parent = $1 AND {live}", ids[0], now))
     any_of = tx.dialect.any_of("$1")
     derived = f"SELECT {MEMBER} FROM tokens WHERE parent {any_of} AND parent IS NOT NULL AND {live}"
-    created = f"SELECT {MEMBER} FROM tokens WHERE minted_with {any_of} AND minted_with IS NOT NULL"
+    created = f"SELECT {MEMBER} FROM tokens WHERE created_with {any_of} AND created_with IS NOT NULL"
     return [*await tx.fetch(derived, list(ids), now), *(await tx.fetch(created, list(ids)) if cascade else ())]
 
 

@@ -55,7 +55,7 @@ CREATE TABLE tokens (
     created_at         bigint NOT NULL,
     expires_at         bigint,
     -- The token that created it.
-    minted_with        text COLLATE "C",
+    created_with       text COLLATE "C",
     last_used_at       bigint,
     revoked_at         bigint,
     -- NULL: none.
@@ -83,7 +83,7 @@ CREATE INDEX tokens_all   ON tokens (expires_at DESC NULLS LAST, id) WHERE revok
 CREATE INDEX tokens_actor ON tokens (actor_urn, expires_at DESC NULLS LAST, id) WHERE revoked_at IS NULL;
 CREATE INDEX tokens_owner ON tokens (owner_urn, expires_at DESC NULLS LAST, id) WHERE revoked_at IS NULL;
 CREATE INDEX tokens_parent ON tokens (parent) WHERE parent IS NOT NULL AND revoked_at IS NULL;
-CREATE INDEX tokens_minted ON tokens (minted_with) WHERE minted_with IS NOT NULL;
+CREATE INDEX tokens_created_with ON tokens (created_with) WHERE created_with IS NOT NULL;
 -- Unused successors: a signing key is published until the last of them may expire.
 CREATE INDEX tokens_pending ON tokens (full_end) WHERE grace IS NOT NULL AND revoked_at IS NULL;
 -- To purge revoked tokens, the oldest first. Expired ones are read from tokens_all.
@@ -613,7 +613,7 @@ CREATE TYPE new_token AS (
     actor text, bearer text, version bigint, peer text, request text, kid text, max_live bigint, action text,
     detail text, retry_actor text, retry_digest text, retry_kid text, retry_token text, retry_created_at bigint,
     retry_expires_at bigint, id text, type text, name text, description text, actor_urn text, owner_urn text,
-    created_at bigint, expires_at bigint, minted_with text, limits text, parent text, root text, name_folded text,
+    created_at bigint, expires_at bigint, created_with text, limits text, parent text, root text, name_folded text,
     description_folded text, near boolean
 );
 
@@ -678,9 +678,9 @@ BEGIN
         ON CONFLICT ON CONSTRAINT retries_pkey DO UPDATE SET kid = excluded.kid, token_id = excluded.token_id,
             created_at = excluded.created_at, expires_at = excluded.expires_at;
     END IF;
-    INSERT INTO tokens (id, type, name, description, actor_urn, owner_urn, created_at, expires_at, minted_with,
+    INSERT INTO tokens (id, type, name, description, actor_urn, owner_urn, created_at, expires_at, created_with,
         limits, parent, root, name_folded, description_folded)
-    SELECT id, type, name, description, actor_urn, owner_urn, created_at, expires_at, minted_with,
+    SELECT id, type, name, description, actor_urn, owner_urn, created_at, expires_at, created_with,
         limits, parent, root, name_folded, description_folded
     FROM unnest(_wanted);
     INSERT INTO events (at, actor, bearer_id, action, target, peer, request_id, detail)
@@ -694,7 +694,7 @@ CREATE FUNCTION add_tokens(
     _max_lives bigint[], _actions text[], _details text[], _retry_actors text[], _retry_digests text[],
     _retry_kids text[], _retry_tokens text[], _retry_created_ats bigint[], _retry_expires_ats bigint[], _ids text[],
     _types text[], _names text[], _descriptions text[], _actor_urns text[], _owner_urns text[], _created_ats bigint[],
-    _expires_ats bigint[], _minted_withs text[], _limits text[], _parents text[], _roots text[], _names_folded text[],
+    _expires_ats bigint[], _created_withs text[], _limits text[], _parents text[], _roots text[], _names_folded text[],
     _descriptions_folded text[]
 ) RETURNS text[] LANGUAGE plpgsql AS $$
 DECLARE
@@ -717,7 +717,7 @@ BEGIN
         SELECT ROW(wanted.*)::new_token FROM unnest(
             _actors, _bearers, _versions, _peers, _requests, _kids, _max_lives, _actions, _details, _retry_actors,
             _retry_digests, _retry_kids, _retry_tokens, _retry_created_ats, _retry_expires_ats, _ids, _types, _names,
-            _descriptions, _actor_urns, _owner_urns, _created_ats, _expires_ats, _minted_withs, _limits, _parents,
+            _descriptions, _actor_urns, _owner_urns, _created_ats, _expires_ats, _created_withs, _limits, _parents,
             _roots, _names_folded, _descriptions_folded, near) AS wanted));
 END $$;
 

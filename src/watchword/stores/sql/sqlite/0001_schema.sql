@@ -33,7 +33,7 @@ CREATE TABLE tokens (
     created_at   INTEGER NOT NULL,
     expires_at   INTEGER,
     -- The token that created it.
-    minted_with  TEXT,
+    created_with TEXT,
     last_used_at INTEGER,
     revoked_at   INTEGER,
     -- NULL: none.
@@ -60,7 +60,7 @@ CREATE INDEX tokens_verdict ON tokens (id, expires_at, revoked_at, limits, grace
 -- value, so tokens that never expire come last.
 CREATE INDEX tokens_actor ON tokens (actor_urn, expires_at DESC, id) WHERE revoked_at IS NULL;
 CREATE INDEX tokens_parent ON tokens (parent) WHERE parent IS NOT NULL AND revoked_at IS NULL;
-CREATE INDEX tokens_minted ON tokens (minted_with) WHERE minted_with IS NOT NULL;
+CREATE INDEX tokens_created_with ON tokens (created_with) WHERE created_with IS NOT NULL;
 -- Few tokens are in a rotation: a bulk revocation reads these two instead of each token.
 CREATE INDEX tokens_replaced ON tokens (id) WHERE replaced_by IS NOT NULL;
 CREATE INDEX tokens_replacing ON tokens (id) WHERE replaces IS NOT NULL;
