@@ -16,6 +16,7 @@ import psutil
 
 from bench.cases import CREATE
 from bench.population import Holder, Population
+from watchword.engines.embedded.process import PROCESS_NAME
 
 ROOT = Path(__file__).resolve().parent.parent
 SERVER_CORE, LOAD_CORE = "0", "1"
@@ -165,7 +166,7 @@ class Contender:
 
 def is_engine(process: psutil.Process) -> bool:
     """Whether it is the embedded search index's own."""
-    return "watchword.engines.embedded.process" in process.cmdline()
+    return process.name() == PROCESS_NAME
 
 
 def is_tracker(process: psutil.Process) -> bool:

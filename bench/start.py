@@ -27,6 +27,7 @@ from pathlib import Path
 import httpx
 import psutil
 
+from bench.contenders import is_engine, is_tracker
 from bench.population import Population, populate
 
 RESULT = Path(__file__).with_name("results") / "start.json"
@@ -73,9 +74,8 @@ class Service:
         self.ready = time.perf_counter() - began
 
     def workers(self) -> list[psutil.Process]:
-        others = ("resource_tracker", "watchword.engines.embedded.process")
         children = psutil.Process(self.process.pid).children()
-        return [one for one in children if not any(word in " ".join(one.cmdline()) for word in others)]
+        return [child for child in children if not is_engine(child) and not is_tracker(child)]
 
     def stop(self) -> tuple[float, float]:
         """Seconds until it had ended, and what all of it took of the processor."""

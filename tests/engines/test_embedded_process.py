@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
@@ -13,7 +14,7 @@ import pytest
 from tests.engines.engine_process import COMMAND, look, problems, start, working
 from tests.engines.harness import SLOW, UNTIL, EngineHarness, Run, old, young
 from tests.support.engines import EmbeddedPlace
-from tests.support.waiting import SECONDS, is_alive, until, until_gone
+from tests.support.waiting import SECONDS, until, until_gone
 from watchword.domain.engine import Pace
 from watchword.domain.indices import Row
 from watchword.engines.embedded.process import EngineProcess
@@ -35,13 +36,11 @@ async def main(path, index, name, count):
 asyncio.run(main(*sys.argv[1:]))
 """
 PARENT = """
-import sys, pathlib, time
+import os, sys, pathlib
 from watchword.engines.embedded.process import EngineProcess
 with EngineProcess(pathlib.Path(sys.argv[1])) as engine_process:
-    while engine_process.pid is None:
-        time.sleep(0.01)
     print(engine_process.pid, flush=True)
-    sys.stdin.read()
+    os.read(0, 1)
 """
 
 
@@ -56,6 +55,15 @@ def harness(path: Path, run: Run) -> Iterator[EngineHarness]:
     engine = run(place.open())
     yield EngineHarness(run, engine, place)
     run(engine.close())
+
+
+@contextmanager
+def parent_of_engine_process(path: Path) -> Iterator[tuple[psutil.Process, int]]:
+    """A process that runs the engine's and stops it at the end: not this one, which has the file open itself."""
+    command = [sys.executable, "-c", PARENT, str(path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True) as parent:
+        assert parent.stdout is not None
+        yield psutil.Process(parent.pid), int(parent.stdout.readline())
 
 
 def holds_lock(path: Path, pid: int) -> bool:
@@ -97,17 +105,10 @@ def test_engine_process_has_the_lowest_priority(path: Path) -> None:
 
 
 def test_engine_process_exits_with_a_killed_parent(path: Path) -> None:
-    parent = subprocess.Popen(
-        [sys.executable, "-c", PARENT, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
-    )
-    assert parent.stdin is not None
-    assert parent.stdout is not None
-    with parent.stdin, parent.stdout:
-        pid = int(parent.stdout.readline())
+    with parent_of_engine_process(path) as (parent, pid):
         until(lambda: holds_lock(path, pid), "it works")
         child = psutil.Process(pid)
         parent.kill()
-        parent.wait()
     until_gone([child])
 
 
@@ -119,24 +120,28 @@ def test_engine_process_exits_when_its_parent_is_gone(path: Path) -> None:
 def test_engine_process_is_restarted_and_stopped_at_the_end(harness: EngineHarness, path: Path) -> None:
     index = harness.index("one", old(300))
     task = harness.run(harness.engine.start_delete(index, UNTIL, Pace("t", 5, 200.0)))
-    with EngineProcess(path) as engine_process:
+    with parent_of_engine_process(path) as (parent, first):
+        pid = first
         for deleted in (20, 60, 100):
             harness.until(task, lambda s, deleted=deleted: s.counters.deleted > deleted, "it works")  # type: ignore[misc]
-            pid = engine_process.pid
-            assert pid is not None
             os.kill(pid, signal.SIGKILL)
-            until(lambda pid=pid: engine_process.pid not in (None, pid), "there is another")  # type: ignore[misc]
+            until(
+                lambda killed=pid: {child.pid for child in parent.children()} - {killed} != set(),  # type: ignore[misc]
+                "there is another",
+            )
+            (pid,) = {child.pid for child in parent.children()} - {pid}
         harness.ended(task)
-        last = psutil.Process(engine_process.pid)
+        last = psutil.Process(pid)
     until_gone([last])
     assert harness.rows(index) == {}
 
 
 def test_engine_process_stopped_while_starting_leaves_nothing_behind(path: Path) -> None:
+    before = set(psutil.Process().children())
     for _ in range(5):
-        with EngineProcess(path):
-            pass
-    until_gone(one for one in psutil.Process().children() if is_alive(one) and str(path) in one.cmdline())
+        with EngineProcess(path) as engine_process:
+            assert engine_process.pid not in {None, *(child.pid for child in before)}
+    until_gone(set(psutil.Process().children()) - before)
 
 
 def test_ctrl_c_does_not_reach_the_engine_process(path: Path) -> None:

@@ -15,6 +15,7 @@ from tests.support.lines import holder, lines_to_each_worker
 from tests.support.server import ADMIN, Server, is_worker
 from tests.support.store_file import assert_sound
 from tests.support.waiting import is_alive, until, until_gone
+from watchword.engines.embedded.process import PROCESS_NAME
 from watchword.http.server import STOP_SECONDS
 
 QUIET = {"WATCHWORD_ACCESS_LOG": "off"}
@@ -99,19 +100,19 @@ def half_started(server: Server) -> tuple[subprocess.Popen[bytes], list[psutil.P
         main = subprocess.Popen(server.command, stdout=out, stderr=err, start_new_session=True)
     family = psutil.Process(main.pid)
     until(
-        lambda: any("embedded.process" in word for child in family.children() for word in command_line_of(child)),
+        lambda: PROCESS_NAME in map(name_of, family.children()),
         "the index",
     )
-    # The index process looks like a worker until it has its own command line, and is started first.
+    # The index process looks like a worker until it has its own name, and is started first.
     until(lambda: any(map(is_worker, family.children())), "a worker was started")
     return main, family.children()
 
 
-def command_line_of(process: psutil.Process) -> list[str]:
+def name_of(process: psutil.Process) -> str:
     try:
-        return process.cmdline()
+        return process.name()
     except psutil.NoSuchProcess:
-        return []
+        return ""
 
 
 def test_killed_worker_is_replaced(make_server: MakeServer) -> None:

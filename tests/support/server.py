@@ -18,6 +18,7 @@ from tests.support import preloaded
 from tests.support.ports import free_port
 from tests.support.preloaded import ForkedProcess
 from tests.support.waiting import SECONDS, is_alive, until, until_gone
+from watchword.engines.embedded.process import PROCESS_NAME
 from watchword.http.metrics import RENDER_SECONDS
 
 ADMIN = "urn:li:corpuser:admin"
@@ -263,9 +264,8 @@ def watchword(
 
 
 def is_worker(process: psutil.Process) -> bool:
-    others = ("resource_tracker", "watchword.engines.embedded.process")
     try:
-        command = " ".join(process.cmdline())
-        return is_alive(process) and not any(other in command for other in others)
+        other = process.name() == PROCESS_NAME or "resource_tracker" in " ".join(process.cmdline())
+        return is_alive(process) and not other
     except psutil.NoSuchProcess:
         return False

@@ -259,11 +259,12 @@ def _block_signals_in_workers() -> None:
     """Block signals in a worker until it serves. Earlier ones would reach the inherited handler of the main process,
     or an event loop between two runs, and be lost; blocked signals are delivered later.
     """
-    masks: list[set[int | signal.Signals]] = []
-    os.register_at_fork(
-        before=lambda: masks.append(signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT})),
-        after_in_parent=lambda: signal.pthread_sigmask(signal.SIG_SETMASK, masks.pop()),
-    )
+    mask = threading.local()  # two threads fork: one starts workers, one the process of the embedded index
+
+    def block() -> None:
+        mask.before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT})
+
+    os.register_at_fork(before=block, after_in_parent=lambda: signal.pthread_sigmask(signal.SIG_SETMASK, mask.before))
 
 
 def _announce(settings: Settings, run_folder: Path, notes: Sequence[tuple[str, str]]) -> None:
