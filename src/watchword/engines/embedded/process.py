@@ -99,6 +99,7 @@ class EngineProcess:
             if self._stopping.is_set():
                 return None
             self._process = _FORK.Process(target=_run_fork, args=(self._path, os.getpid()))
+            gc.freeze()  # a collection would write to the memory that the two share, and so copy it
             # Until the fork has handlers of its own, those of the server would take its signals.
             mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT})
             try:
@@ -109,8 +110,7 @@ class EngineProcess:
 
 
 def _run_fork(path: Path, parent: int) -> None:
-    """Keeps the server's memory, which the two share, and none of its files, signal handlers and garbage."""
-    gc.freeze()
+    """Keeps the server's memory, which the two share, and none of its files and signal handlers."""
     signal.set_wakeup_fd(-1)
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
