@@ -125,7 +125,6 @@ def datahub(
 
 
 @import_.command()
-@json_flag
 @with_client
 def status(client: "Client", as_json: bool) -> None:
     """Show how many tokens came from DataHub, and how many are still accepted.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from watchword.cli.options import ActorParam, TimeParam, list_flags, page_size, repeatable, urns_flag
+from watchword.cli.options import ActorParam, TimeParam, limit_flag, page_size, repeatable, urns_flag
 from watchword.cli.output import Column, TimeCell, json_text, say, say_json, show_list
 from watchword.cli.remote import patiently, with_client
 from watchword.cli.run import CommandGroup, WrongUse
@@ -51,7 +51,7 @@ def event() -> None:
 @click.option("--until", type=TimeParam(ago=True), help="Before a date, time, or span back.")
 @click.option("--follow", is_flag=True, help="Print events oldest first, then new ones as they happen, until Ctrl-C.")
 @urns_flag
-@list_flags(default=100)
+@limit_flag(default=100)
 @with_client
 def list_events(client: "Client", limit: int, as_json: bool, follow: bool, urns: bool, **filters: Any) -> None:
     """List events, newest first. With --follow and --json, each line is one event.
@@ -109,7 +109,7 @@ def _print_event(found: "EventInfo", *, as_json: bool) -> None:
 
 
 @event.command("actions")
-@list_flags()
+@limit_flag()
 @with_client
 def list_actions(client: "Client", limit: int, as_json: bool) -> None:
     """List the actions that leave an event: the values of --action.

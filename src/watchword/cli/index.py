@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from watchword.cli.options import DurationParam, TimeParam, json_flag, list_flags, yes_flag
+from watchword.cli.options import DurationParam, TimeParam, limit_flag, yes_flag
 from watchword.cli.output import Cell, Column, TimeCell, byte_size, json_text, say, show_list, show_one, warn
 from watchword.cli.remote import POLL_SECONDS, confirm, need_confirmation, patiently, with_client
 from watchword.cli.run import CommandGroup, WrongUse
@@ -35,7 +35,7 @@ def index() -> None:
 
 
 @index.command()
-@list_flags()
+@limit_flag()
 @with_client
 def sizes(client: "Client", limit: int, as_json: bool) -> None:
     """List the indices with their rows and sizes.
@@ -50,7 +50,6 @@ def sizes(client: "Client", limit: int, as_json: bool) -> None:
 @click.argument("entity_type", metavar="ENTITY")
 @click.argument("aspect")
 @click.option("--spans", type=click.IntRange(1, 200), default=20, show_default=True, help="Number of bars at most.")
-@json_flag
 @with_client
 def histogram(client: "Client", entity_type: str, aspect: str, spans: int, as_json: bool) -> None:
     """Show how the rows of a time series are spread over time, to choose what to truncate.
@@ -81,7 +80,6 @@ def histogram(client: "Client", entity_type: str, aspect: str, spans: int, as_js
 @click.option("--dry-run", is_flag=True, help="Only show the plan.")
 @click.option("--no-wait", is_flag=True, help="Start the operation, print its id and return.")
 @yes_flag
-@json_flag
 @with_client
 def truncate(
     client: "Client",

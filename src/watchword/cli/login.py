@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from watchword.cli.options import json_flag, list_flags
+from watchword.cli.options import json_flag, limit_flag
 from watchword.cli.output import (
     Cell,
     Column,
@@ -225,7 +225,8 @@ _COLUMNS: list[Column[_ProfileRow]] = [
 
 
 @profile.command("list")
-@list_flags()
+@limit_flag()
+@json_flag
 def list_profiles(limit: int, as_json: bool) -> None:
     """List profiles and when their tokens expire.
 
@@ -264,7 +265,6 @@ def use(name: str, as_json: bool) -> None:
 
 
 @click.command(cls=Command)
-@json_flag
 @with_client
 def whoami(client: "Client", as_json: bool) -> None:
     """Show who the server takes you for, your privileges and your scopes.

@@ -44,11 +44,10 @@ def json_flag(command: CommandFunction) -> CommandFunction:
     return run
 
 
-def list_flags(default: int = 0) -> Decorator:
-    """Add --limit, --json and -o; the command gets `limit`, where 0 is no limit, and `as_json`."""
+def limit_flag(default: int = 0) -> Decorator:
+    """Add --limit; the command gets `limit`, where 0 is no limit."""
     text = "Show at most this many; 0 shows all."
-    limit = click.option("--limit", type=click.IntRange(0), default=default, show_default=True, help=text)
-    return add_options(limit, json_flag)
+    return click.option("--limit", type=click.IntRange(0), default=default, show_default=True, help=text)
 
 
 def repeatable(flag: str, name: str, metavar: str, text: str, **how: Any) -> Decorator:

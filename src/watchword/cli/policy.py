@@ -12,8 +12,7 @@ from watchword.cli.options import (
     ActorParam,
     add_options,
     full_urn,
-    json_flag,
-    list_flags,
+    limit_flag,
     need_change,
     page_size,
     repeatable,
@@ -33,7 +32,7 @@ from watchword.cli.output import (
     warn,
     with_name,
 )
-from watchword.cli.remote import can_ask, confirm, urn_argument, with_client
+from watchword.cli.remote import can_ask, confirm, urn_argument, with_client, with_client_only
 from watchword.cli.run import Command, CommandGroup, read_input
 from watchword.client.errors import Unauthorized
 from watchword.domain import policies as domain
@@ -130,7 +129,7 @@ def policy() -> None:
 @policy.command("list")
 @click.option("--query", help="Policies with these words in name or description.")
 @urns_flag
-@list_flags()
+@limit_flag()
 @with_client
 def list_policies(client: "Client", query: str | None, limit: int, as_json: bool, urns: bool) -> None:
     """List policies.
@@ -142,7 +141,6 @@ def list_policies(client: "Client", query: str | None, limit: int, as_json: bool
 
 @policy.command()
 @_policy
-@json_flag
 @with_client
 def show(client: "Client", urn: str, as_json: bool) -> None:
     """Show one policy.
@@ -180,7 +178,6 @@ _with_changes = add_options(
 @policy.command()
 @click.option("--name", required=True, help="Display name.")
 @_with_changes
-@json_flag
 @with_client
 def create(client: "Client", as_json: bool, **flags: Any) -> None:
     """Create a policy and print its URN. It applies from the next request on.
@@ -195,7 +192,6 @@ def create(client: "Client", as_json: bool, **flags: Any) -> None:
 @_policy
 @click.option("--name", help="Display name.")
 @_with_changes
-@json_flag
 @with_client
 def update(client: "Client", urn: str, as_json: bool, **flags: Any) -> None:
     """Update a policy: given flags replace its values, the rest stays. --user '' removes all users, --scope '' all
@@ -235,7 +231,6 @@ def _with_flags(found: "PolicyInfo | None", flags: dict[str, Any]) -> dict[str, 
 @policy.command()
 @click.argument("actor", metavar="ACTOR", type=ActorParam())
 @_right
-@json_flag
 @with_client
 def explain(client: "Client", actor: str, right: domain.Right, as_json: bool) -> None:
     """Explain whether ACTOR holds PRIVILEGE_OR_SCOPE, through which policies, or why not.
@@ -263,7 +258,7 @@ _HOLDER_COLUMNS: "list[Column[PrivilegeHolder]]" = [
 @click.command("who-can", cls=Command)
 @_right
 @urns_flag
-@list_flags()
+@limit_flag()
 @with_client
 def who_can(client: "Client", right: domain.Right, limit: int, as_json: bool, urns: bool) -> None:
     """List who holds PRIVILEGE_OR_SCOPE and through which policy. Suspended actors are listed with their status.
@@ -275,7 +270,7 @@ def who_can(client: "Client", right: domain.Right, limit: int, as_json: bool, ur
 
 
 @policy.command()
-@list_flags()
+@limit_flag()
 @with_client
 def privileges(client: "Client", limit: int, as_json: bool) -> None:
     """List the privileges that a policy can grant and what each allows.
@@ -288,7 +283,6 @@ def privileges(client: "Client", limit: int, as_json: bool) -> None:
 @policy.command()
 @_policy
 @yes_flag
-@json_flag
 @with_client
 def delete(client: "Client", urn: str, yes: bool, as_json: bool) -> None:
     """Delete a policy. It grants nothing from the next request on.
@@ -310,7 +304,6 @@ _prune = click.option("--prune", is_flag=True, help="Also remove what the set ha
 @_prune
 @click.option("--dry-run", is_flag=True, help="Only show what would change; exit with 3 if anything would.")
 @yes_flag
-@json_flag
 @with_client
 def apply(client: "Client", file: Path, prune: bool, dry_run: bool, yes: bool, as_json: bool) -> None:
     """Create and update what FILE declares, in one transaction; - is standard input.
@@ -336,7 +329,6 @@ def apply(client: "Client", file: Path, prune: bool, dry_run: bool, yes: bool, a
 @policy.command()
 @_file
 @_prune
-@json_flag
 @with_client
 def diff(client: "Client", file: Path, prune: bool, as_json: bool) -> None:
     """Show what `policy apply FILE` would change; - is standard input.
@@ -481,7 +473,7 @@ def _fields(policy: "PolicyInfo | None") -> dict[str, object] | None:
 @policy.command()
 @click.argument("file", type=click.Path(path_type=Path), required=False)
 @click.option("--set", "set_name", metavar="NAME", help="Only the policies of this set.")
-@with_client
+@with_client_only
 def export(client: "Client", file: Path | None, set_name: str | None) -> None:
     """Write policies, groups, service accounts, retention rules and webhooks as a file for `policy apply`, to FILE or
     standard output.

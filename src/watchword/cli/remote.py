@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from watchword.cli.options import ActorParam, CommandFunction, Decorator, add_options, full_urn
+from watchword.cli.options import ActorParam, CommandFunction, Decorator, add_options, full_urn, json_flag
 from watchword.cli.output import one_line, relative, warn
 from watchword.cli.run import WrongUse, parameter_name, read_input, try_help
 from watchword.client.errors import (
@@ -165,6 +165,11 @@ def with_connection(command: CommandFunction) -> CommandFunction:
 
 
 def with_client(command: CommandFunction) -> CommandFunction:
+    """Add --json, -o and the flags for server and caller; the command gets `as_json` and `client`."""
+    return json_flag(with_client_only(command))
+
+
+def with_client_only(command: CommandFunction) -> CommandFunction:
     """Add the flags for server and caller; the command gets `client`."""
 
     @wraps(command)

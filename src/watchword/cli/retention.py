@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from watchword.cli.options import json_flag, list_flags, page_size, urns_flag, yes_flag
+from watchword.cli.options import limit_flag, page_size, urns_flag, yes_flag
 from watchword.cli.output import (
     Cell,
     Column,
@@ -72,7 +72,7 @@ def retention() -> None:
 
 @retention.command("list")
 @urns_flag
-@list_flags()
+@limit_flag()
 @with_client
 def list_rules(client: "Client", limit: int, as_json: bool, urns: bool) -> None:
     """List the retention rules.
@@ -84,7 +84,6 @@ def list_rules(client: "Client", limit: int, as_json: bool, urns: bool) -> None:
 
 @retention.command()
 @_series
-@json_flag
 @with_client
 def show(client: "Client", series: str, as_json: bool) -> None:
     """Show the rule of a series: its own, or else that of every series.
@@ -112,7 +111,6 @@ def show(client: "Client", series: str, as_json: bool) -> None:
 @retention.command()
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--dry-run", is_flag=True, help="Only show what would change; exit with 3 if anything would.")
-@json_flag
 @with_client
 def apply(client: "Client", file: Path, dry_run: bool, as_json: bool) -> None:
     """Create and update the rules that FILE declares under `retention:`; - is standard input.
@@ -149,7 +147,6 @@ def apply(client: "Client", file: Path, dry_run: bool, as_json: bool) -> None:
 @retention.command()
 @_series
 @yes_flag
-@json_flag
 @with_client
 def delete(client: "Client", series: str, yes: bool, as_json: bool) -> None:
     """Delete the rule of a series. The rule of every series counts for it from then on, if there is one.
@@ -163,7 +160,7 @@ def delete(client: "Client", series: str, yes: bool, as_json: bool) -> None:
 
 @retention.command()
 @urns_flag
-@list_flags()
+@limit_flag()
 @with_client
 def holds(client: "Client", limit: int, as_json: bool, urns: bool) -> None:
     """List the holds.
@@ -177,7 +174,6 @@ def holds(client: "Client", limit: int, as_json: bool, urns: bool) -> None:
 @_series
 @click.option("--reason", required=True, help="Why, for those who want to remove rows.")
 @click.option("--no-wait", is_flag=True, help="Do not wait for operations on the series to end.")
-@json_flag
 @with_client
 def hold(client: "Client", series: str, reason: str, no_wait: bool, as_json: bool) -> None:
     """Hold a series: nothing of it is removed, by rule or by hand, until it is released.
@@ -225,7 +221,6 @@ def _wait(client: "Client", operation: "OperationInfo", *, no_wait: bool) -> Non
 
 @retention.command()
 @_series
-@json_flag
 @with_client
 def release(client: "Client", series: str, as_json: bool) -> None:
     """Release the hold on a series. If someone else set it, this needs Release Retention Holds.
@@ -343,7 +338,7 @@ _SIZE_COLUMNS: "list[Column[SeriesSize]]" = [
 
 @retention.command()
 @_some_series
-@list_flags()
+@limit_flag()
 @with_client
 def plan(client: "Client", series: str | None, limit: int, as_json: bool) -> None:
     """Show for every series what a run of its rule would remove now, and when the next one is due.
@@ -405,7 +400,6 @@ def _bar(span: "PlannedSpan", most: int) -> str:
 @click.option("--approve", is_flag=True, help="Approve the run that waits, or the new one if it would wait.")
 @click.option("--no-wait", is_flag=True, help="Return as soon as the run has started.")
 @yes_flag
-@json_flag
 @with_client
 def run(client: "Client", series: str, approve: bool, no_wait: bool, yes: bool, as_json: bool) -> None:
     """Run the rule of a series now, as if it were due, and show progress until it ends.
@@ -463,7 +457,7 @@ def _outcome(ran: "RetentionRunInfo") -> str:
 @retention.command()
 @_some_series
 @urns_flag
-@list_flags(default=100)
+@limit_flag(default=100)
 @with_client
 def history(client: "Client", series: str | None, limit: int, as_json: bool, urns: bool) -> None:
     """List the runs of retention rules, newest first. Show rows removed, rule and requester of each run.
@@ -477,7 +471,7 @@ def history(client: "Client", series: str | None, limit: int, as_json: bool, urn
 @retention.command()
 @_some_series
 @click.option("--days", type=click.IntRange(1, 400), default=30, show_default=True, help="How many days back.")
-@list_flags()
+@limit_flag()
 @with_client
 def sizes(client: "Client", series: str | None, days: int, limit: int, as_json: bool) -> None:
     """List the rows and sizes of series by day.

@@ -13,7 +13,7 @@ from watchword.cli.options import (
     add_options,
     full_urn,
     json_flag,
-    list_flags,
+    limit_flag,
     need_change,
     page_size,
     repeatable,
@@ -76,7 +76,6 @@ def webhook() -> None:
 @click.option("--name", required=True, help="Display name.")
 @click.option("--to", metavar="URL", required=True, help="URL that gets the events.")
 @_filter
-@json_flag
 @with_client
 def create(client: "Client", id_: str | None, as_json: bool, **wanted: Any) -> None:
     """Create a webhook and print its secret once. It gets the events that match from now on.
@@ -89,7 +88,7 @@ def create(client: "Client", id_: str | None, as_json: bool, **wanted: Any) -> N
 
 
 @webhook.command("list")
-@list_flags()
+@limit_flag()
 @with_client
 def list_webhooks(client: "Client", limit: int, as_json: bool) -> None:
     """List webhooks.
@@ -101,7 +100,6 @@ def list_webhooks(client: "Client", limit: int, as_json: bool) -> None:
 
 @webhook.command()
 @_webhook
-@json_flag
 @with_client
 def show(client: "Client", id_: str, as_json: bool) -> None:
     """Show a webhook: its filter, its state and how many deliveries wait.
@@ -136,7 +134,6 @@ def show(client: "Client", id_: str, as_json: bool) -> None:
 @click.option("--to", metavar="URL", help="URL that gets the events.")
 @_filter
 @click.option("--enable/--disable", "enabled", default=None, help="Whether events are queued and sent.")
-@json_flag
 @with_client
 def update(client: "Client", id_: str, as_json: bool, **wanted: Any) -> None:
     """Change a webhook: given flags replace its values, the rest stays. --action '' removes the filter by action.
@@ -154,7 +151,6 @@ def update(client: "Client", id_: str, as_json: bool, **wanted: Any) -> None:
 
 @webhook.command()
 @_webhook
-@json_flag
 @with_client
 def test(client: "Client", id_: str, as_json: bool) -> None:
     """Send a test message and show the answer; exit with 1 if it was not accepted.
@@ -171,7 +167,6 @@ def test(client: "Client", id_: str, as_json: bool) -> None:
 @webhook.command()
 @_webhook
 @click.option("--overlap", type=DurationParam(), help="How long the old secret signs too. [default: 1d]")
-@json_flag
 @with_client
 def rotate(client: "Client", id_: str, overlap: int | None, as_json: bool) -> None:
     """Replace the secret of a webhook and print the new one once.
@@ -187,7 +182,6 @@ def rotate(client: "Client", id_: str, overlap: int | None, as_json: bool) -> No
 @webhook.command()
 @_webhook
 @yes_flag
-@json_flag
 @with_client
 def delete(client: "Client", id_: str, yes: bool, as_json: bool) -> None:
     """Delete a webhook and its deliveries.
@@ -204,7 +198,7 @@ def delete(client: "Client", id_: str, yes: bool, as_json: bool) -> None:
 @webhook.command()
 @_webhook
 @click.option("--waiting", is_flag=True, help="Only those that were not accepted yet.")
-@list_flags(default=100)
+@limit_flag(default=100)
 @with_client
 def deliveries(client: "Client", id_: str, waiting: bool, limit: int, as_json: bool) -> None:
     """List the deliveries of a webhook, newest first. --json has each attempt with its answer.
@@ -219,7 +213,6 @@ def deliveries(client: "Client", id_: str, waiting: bool, limit: int, as_json: b
 @_webhook
 @click.option("--delivery", metavar="ID", help="Send this delivery again.")
 @click.option("--since", type=TimeParam(ago=True), help="Send all events since a date, time, or span back such as 1d.")
-@json_flag
 @with_client
 def replay(client: "Client", id_: str, delivery: str | None, since: int | None, as_json: bool) -> None:
     """Send deliveries again: one, all events since a time, or, without a flag, all waiting deliveries.
@@ -274,7 +267,6 @@ def mail() -> None:
 @mail.command()
 @click.option("--off", type=_KIND, multiple=True, help="Get no more mail of this kind. Repeatable.")
 @click.option("--on", type=_KIND, multiple=True, help="Get mail of this kind again. Repeatable.")
-@json_flag
 @with_client
 def preferences(client: "Client", off: tuple[str, ...], on: tuple[str, ...], as_json: bool) -> None:
     """Show which kinds of mail you want, after switching some off or on, and which of them the server sends.
