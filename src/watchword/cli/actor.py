@@ -28,8 +28,14 @@ from watchword.domain.names import ACCOUNT_PREFIX
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from watchword.client import ActorSummary, Client, OffboardingReport, OffboardingResult
-
+    from watchword.client import (
+        ActorSummary,
+        Client,
+        OffboardingReport,
+        OffboardingResult,
+        ServiceAccountInfo,
+        SessionInfo,
+    )
 
 _SUSPENDED = ActorStatus.SUSPENDED.value
 _UNUSED = "No tokens, groups or policies reference it."
@@ -259,9 +265,6 @@ def resume(client: "Client", urn: str, as_json: bool) -> None:
     _show_outcome(client, urn, sentence, as_json=as_json)
 
 
-if TYPE_CHECKING:
-    from watchword.client import Client, SessionInfo
-
 _SESSION_COLUMNS: "list[Column[SessionInfo]]" = [
     Column("ID", lambda session: session.id),
     Column("ACTOR", lambda session: with_name(session.actor_urn, session.actor_name), free=True),
@@ -305,9 +308,6 @@ def end(client: "Client", session_id: str, as_json: bool) -> None:
     client.end_session(session_id)
     show_result(f"Ended {session_id}", {"id": session_id, "ended": True}, json=as_json)
 
-
-if TYPE_CHECKING:
-    from watchword.client import Client, ServiceAccountInfo
 
 _ACCOUNT_COLUMNS: "list[Column[ServiceAccountInfo]]" = [
     Column("URN", lambda account: account.urn, terse=("ACCOUNT", ACCOUNT_PREFIX)),
