@@ -777,11 +777,16 @@ class RetentionRunInfo(Record):
     error: str | None
 
 
-class PlannedSpan(Record):
-    """The rows between the start of this span and that of the next one, and how many of them would be removed."""
+class TimeSpan(Record):
+    """The rows between the start of this span and the start of the next one."""
 
     start: datetime = field(metadata={GRAPHQL_NAME: "startMillis"})
     rows: int
+
+
+class PlannedSpan(TimeSpan):
+    """A span, and how many of its rows would be removed."""
+
     rows_to_remove: int
 
 
@@ -808,13 +813,6 @@ class SeriesSize(Record):
     day: datetime = field(metadata={GRAPHQL_NAME: "dayMillis"})
     rows: int
     size_in_bytes: int
-
-
-class TimeSpan(Record):
-    """The rows between the start of this span and the start of the next one."""
-
-    start: datetime = field(metadata={GRAPHQL_NAME: "startMillis"})
-    rows: int
 
 
 class TimeseriesHistogram(Record):
