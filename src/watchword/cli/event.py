@@ -12,7 +12,6 @@ from watchword.cli.options import ActorParam, TimeParam, limit_flag, page_size, 
 from watchword.cli.output import Column, TimeCell, json_text, say, say_json, show_list
 from watchword.cli.remote import patiently, with_client
 from watchword.cli.run import CommandGroup, WrongUse
-from watchword.client.records import from_millis
 
 if TYPE_CHECKING:
     from watchword.client import Client, EventAction, EventInfo
@@ -60,8 +59,6 @@ def list_events(client: "Client", limit: int, as_json: bool, follow: bool, urns:
     Example: watchword event list --about urn:li:corpuser:alice --limit 0
     Example: watchword event list --follow -o json
     """
-    for name in ("since", "until"):
-        filters[name] = None if filters[name] is None else from_millis(filters[name])
     if follow and filters["until"] is not None:
         raise WrongUse("Pass --follow or --until, not both.")
     if follow:

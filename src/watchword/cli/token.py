@@ -4,7 +4,7 @@
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import timedelta
@@ -70,7 +70,7 @@ from watchword.domain.tokens import SUSPENDED, TokenStatus, check_token_id
 from watchword.settings import Settings, load
 
 if TYPE_CHECKING:
-    from watchword.client import ActorTokenCount, Client, NewToken, TokenFilter, TokenInfo
+    from watchword.client import ActorTokenCount, Client, DayCountInfo, NewToken, TokenFilter, TokenInfo
     from watchword.domain.tokens import TokenRecord
 
 STDIN = "-"
@@ -156,7 +156,7 @@ class TokenFlags:
         if values["unused_for"] is not None:
             values["unused_for"] = f"PT{values['unused_for'] // 1000}S"
         return [
-            TokenFilter(one.field, list(value) if isinstance(value, tuple) else str(value), condition=one.condition)
+            TokenFilter(one.field, value, condition=one.condition)
             for one in _FILTERS
             if (value := values[one.name]) not in (None, ())
         ]
@@ -621,12 +621,6 @@ def _read_ids(given: Iterable[str]) -> Iterator[str]:
         if not all(isinstance(token_id, str) for token_id in found):
             raise WrongUse("Standard input must hold ids, a token, or the output of `watchword token list --json`.")
         yield from found
-
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from watchword.client import Client, DayCountInfo
 
 
 @click.command(cls=Command)

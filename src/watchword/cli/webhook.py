@@ -1,6 +1,6 @@
 """`watchword webhook` and `watchword mail`."""
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -20,10 +20,9 @@ from watchword.cli.options import (
     with_settings,
     yes_flag,
 )
-from watchword.cli.output import Column, TimeCell, json_text, say, show_list, show_one, show_result, warn
+from watchword.cli.output import Column, TimeCell, say, say_json, show_list, show_one, show_result, warn
 from watchword.cli.remote import confirm, with_client
 from watchword.cli.run import CommandGroup, WrongUse
-from watchword.client.records import from_millis
 from watchword.domain.errors import Fault, OperatorError
 from watchword.domain.mail import MailKind, SendResult, one_line
 from watchword.domain.names import GROUP_PREFIX, check_email
@@ -214,7 +213,7 @@ def deliveries(client: "Client", id_: str, waiting: bool, limit: int, as_json: b
 @click.option("--delivery", metavar="ID", help="Send this delivery again.")
 @click.option("--since", type=TimeParam(ago=True), help="Send all events since a date, time, or span back such as 1d.")
 @with_client
-def replay(client: "Client", id_: str, delivery: str | None, since: int | None, as_json: bool) -> None:
+def replay(client: "Client", id_: str, delivery: str | None, since: datetime | None, as_json: bool) -> None:
     """Send deliveries again: one, all events since a time, or, without a flag, all waiting deliveries.
 
     A stopped webhook resumes.
@@ -224,8 +223,7 @@ def replay(client: "Client", id_: str, delivery: str | None, since: int | None, 
     """
     if delivery is not None and since is not None:
         raise WrongUse("Pass --delivery or --since, not both.")
-    when = None if since is None else from_millis(since)
-    done = client.replay_webhook(id_, delivery_id=delivery, since=when)
+    done = client.replay_webhook(id_, delivery_id=delivery, since=since)
     show_result(f"{done.queued:,} {'delivery' if done.queued == 1 else 'deliveries'} to send.", done, json=as_json)
     if done.until is not None:
         warn(f"Later events had no room. When these are delivered, run again with --since {TimeCell(done.until).iso}")
@@ -244,7 +242,7 @@ def _given(wanted: dict[str, Any]) -> dict[str, Any]:
 
 def _show_new(made: "NewWebhook", *, json: bool) -> None:
     if json:
-        say(json_text({"id": made.webhook.id, "secret": made.secret.reveal()}))
+        say_json({"id": made.webhook.id, "secret": made.secret.reveal()})
         return
     say(made.secret.reveal())
     warn(f"This is the secret of the webhook {made.webhook.id}. It is not shown again.")
@@ -277,7 +275,7 @@ def preferences(client: "Client", off: tuple[str, ...], on: tuple[str, ...], as_
         raise WrongUse("--off and --on must not name the same kind.")
     found = client.mail_preferences()
     if off or on:
-        unwanted = {one.kind for one in found if not one.enabled} | set(off)
+        unwanted = {preference.kind for preference in found if not preference.enabled} | set(off)
         client.set_mail_preferences(sorted(unwanted - set(on)))
         found = client.mail_preferences()
     show_list(found, _PREFERENCES, json=as_json, empty="")
