@@ -11,7 +11,6 @@ from watchword.cli.output import (
     Column,
     TimeCell,
     byte_size,
-    json_text,
     say,
     say_json,
     show_list,
@@ -30,7 +29,16 @@ from watchword.domain.policies import DEFAULT_SET
 from watchword.domain.retention import DATAHUB_GC, rules_of_recipe
 
 if TYPE_CHECKING:
-    from watchword.client import Client, OperationInfo, RetentionHold, RetentionRuleInfo
+    from watchword.client import (
+        Client,
+        OperationInfo,
+        PlannedSpan,
+        RetentionHold,
+        RetentionRuleInfo,
+        RetentionRunInfo,
+        SeriesPlanInfo,
+        SeriesSize,
+    )
 
 
 def _removes(rule: "RetentionRuleInfo") -> str:
@@ -47,8 +55,8 @@ _COLUMNS: "list[Column[RetentionRuleInfo]]" = [
     Column("SCHEDULE", lambda rule: f"{rule.schedule} {rule.time_zone}", free=True),
     Column(
         "HELD BY",
-        lambda rule: None if rule.hold is None else rule.hold.set_by,
-        name=lambda rule: _holder(rule.hold),
+        lambda rule: rule.hold.set_by if rule.hold else None,
+        name=lambda rule: rule.hold.set_by_name if rule.hold else None,
     ),
     Column("SET", lambda rule: rule.set),
 ]
@@ -262,18 +270,11 @@ def convert(tool: str, file: Path) -> None:
     click.echo(write_rules(found.rules), nl=False)
 
 
-def _holder(hold: "RetentionHold | None") -> str | None:
-    return None if hold is None else hold.set_by_name
-
-
 def _hold_words(hold: "RetentionHold") -> str:
     what = "Every series" if hold.series == "*" else hold.series
     by = "by its rule" if hold.by_rule else f"by {with_name(hold.set_by, hold.set_by_name)}"
     return f"{what} is held {by} since {TimeCell(hold.set_at).iso}: {hold.reason}"
 
-
-if TYPE_CHECKING:
-    from watchword.client import Client, PlannedSpan, RetentionRunInfo, SeriesPlanInfo, SeriesSize
 
 MAX_BAR = 40
 _WORDS = {
@@ -422,14 +423,14 @@ def run(client: "Client", series: str, approve: bool, no_wait: bool, yes: bool, 
         if as_json:
             for operation in client.watch_operation(ran.operation.id):
                 ended = operation
-            say(json_text(ended))
+            say_json(ended)
         else:
             say(f"Run {ran.number} started {ran.operation.id}")
             ended = watch_operation(client, ran.operation.id)
         if not as_json or ended.state != "DONE":
             report_operation(ended)
         return
-    say(json_text(ran) if as_json else _outcome(ran))
+    show_result(_outcome(ran), ran, json=as_json)
     if ran.state in ("WAITING", "FAILED", "HELD") and ran.approved_at is None:
         raise OperatorError(f"Nothing was removed from {ran.series}.")
 

@@ -311,16 +311,13 @@ def _show_progress(
 ) -> T:
     has_bar = on_terminal() and not console().is_dumb_terminal
     try:
-        with nullcontext(_show_nothing) if quiet else _bar() if has_bar else _lines() as show:
+        with nullcontext(lambda _: None) if quiet else _bar() if has_bar else _lines() as show:
             for one in patiently(poll):
                 show(progress_of(one))
     except KeyboardInterrupt:
         warn(f"The operation continues. To watch it again: watchword task watch {task_id}")
         raise
     return one
-
-
-def _show_nothing(_: OperationProgress) -> None: ...
 
 
 @contextmanager
