@@ -843,10 +843,6 @@ class TokenClaims(Record):
     issued_at: datetime
     expires_at: datetime | None
 
-    def remaining(self) -> timedelta | None:
-        """None: the token never expires."""
-        return None if self.expires_at is None else self.expires_at - datetime.now(UTC)
-
     def elapsed_share(self) -> float:
         """0.0 for a token that never expires, 1.0 or more for one that has expired."""
         if self.expires_at is None:
