@@ -478,7 +478,7 @@ def export(client: "Client", file: Path | None, set_name: str | None) -> None:
     """
     from watchword.policyfile import write_policy_file
 
-    editable = [found for found in client.policies() if found.editable]
+    editable = [policy for policy in client.policies() if policy.editable]
     groups = list(client.groups())
     accounts = _readable(client.service_accounts, "service accounts", "Manage Service Accounts")
     rules = _readable(client.retention_rules, "retention rules", "Truncate time series index")
@@ -489,16 +489,16 @@ def export(client: "Client", file: Path | None, set_name: str | None) -> None:
         raise OperatorError(f"There is no policy set {set_name!r}. Sets here: {', '.join(sorted(sets)) or 'none'}.")
     wanted = {set_name} if set_name else {DEFAULT_SET, None}
     text = write_policy_file(
-        (_domain_policy(found) for found in editable if found.set in wanted),
+        (_domain_policy(policy) for policy in editable if policy.set in wanted),
         set_name or DEFAULT_SET,
-        [_exported_group(client, found) for found in groups if found.set in wanted],
+        [_exported_group(client, group) for group in groups if group.set in wanted],
         [
-            DeclaredAccount(found.urn.removeprefix(ACCOUNT_PREFIX), found.display_name, found.description)
-            for found in accounts
-            if found.set in wanted
+            DeclaredAccount(account.urn.removeprefix(ACCOUNT_PREFIX), account.display_name, account.description)
+            for account in accounts
+            if account.set in wanted
         ],
-        [parse_rule(declared_fields(found)) for found in rules if found.set in wanted],
-        check_webhooks([_exported_webhook(found) for found in webhooks if found.set in wanted], DEFAULT_SET),
+        [parse_rule(declared_fields(rule)) for rule in rules if rule.set in wanted],
+        check_webhooks([_exported_webhook(webhook) for webhook in webhooks if webhook.set in wanted], DEFAULT_SET),
     )
     if set_name is None and (others := ", ".join(sorted(sets - wanted))):
         warn(f"Left out policy sets: {others}. Export each with --set NAME.")
