@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from watchword.cli.options import ActorParam, json_flag, list_flags, yes_flag
+from watchword.cli.options import ActorParam, limit_flag, yes_flag
 from watchword.cli.output import (
     Cell,
     Column,
@@ -28,8 +28,14 @@ from watchword.domain.names import ACCOUNT_PREFIX
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from watchword.client import ActorSummary, Client, OffboardingReport, OffboardingResult
-
+    from watchword.client import (
+        ActorSummary,
+        Client,
+        OffboardingReport,
+        OffboardingResult,
+        ServiceAccountInfo,
+        SessionInfo,
+    )
 
 _SUSPENDED = ActorStatus.SUSPENDED.value
 _UNUSED = "No tokens, groups or policies reference it."
@@ -55,7 +61,7 @@ _ACTOR_COLUMNS: "list[Column[ActorSummary]]" = [
 @click.option("--prefix", default="", help="Actors whose URN or user name starts with this.")
 @click.option("--search", default="", help="Actors with this in their URN, name or e-mail address.")
 @click.option("--suspended", is_flag=True, help="Only suspended actors.")
-@list_flags()
+@limit_flag()
 @with_client
 def list_actors(client: "Client", prefix: str, search: str, suspended: bool, limit: int, as_json: bool) -> None:
     """List known actors: those with tokens, a status, a name or a group, or named by a policy.
@@ -69,7 +75,6 @@ def list_actors(client: "Client", prefix: str, search: str, suspended: bool, lim
 
 @actor.command()
 @actor_argument
-@json_flag
 @with_client
 def show(client: "Client", urn: str, as_json: bool) -> None:
     """Show an actor's name, status, tokens, privileges and scopes.
@@ -101,7 +106,6 @@ def show(client: "Client", urn: str, as_json: bool) -> None:
 @actor_argument
 @click.option("--name", help="Display name; an empty one removes it.")
 @click.option("--email", help="E-mail address; an empty one removes it.")
-@json_flag
 @with_client
 def set_names(client: "Client", urn: str, name: str | None, email: str | None, as_json: bool) -> None:
     """Set the display name and e-mail address of an actor. They are shown beside its URN and decide nothing.
@@ -120,7 +124,6 @@ def _show_outcome(client: "Client", urn: str, sentence: str, *, as_json: bool) -
 
 @actor.command()
 @actor_argument
-@json_flag
 @with_client
 def suspend(client: "Client", urn: str, as_json: bool) -> None:
     """Suspend an actor: reject its requests, tokens and sessions from now on.
@@ -148,7 +151,6 @@ def suspend(client: "Client", urn: str, as_json: bool) -> None:
 @click.argument("subject", required=False)
 @click.option("--issuer", help="Issuer of the identity provider. Default: that of the server's settings.")
 @click.option("--clear", is_flag=True, help="Remove the link. The next sign-in makes a new one.")
-@json_flag
 @with_client
 def link(client: "Client", urn: str, subject: str | None, issuer: str | None, clear: bool, as_json: bool) -> None:
     """Link an actor to a person of the identity provider, by the person's claim `sub`.
@@ -173,7 +175,6 @@ def link(client: "Client", urn: str, subject: str | None, issuer: str | None, cl
 )
 @click.option("--dry-run", is_flag=True, help="Only show what would be done.")
 @yes_flag
-@json_flag
 @with_client
 def offboard(
     client: "Client", urn: str, revoke_tokens_for_others: bool, dry_run: bool, yes: bool, as_json: bool
@@ -249,7 +250,6 @@ def _unknown(urn: str) -> str:
 
 @actor.command()
 @actor_argument
-@json_flag
 @with_client
 def resume(client: "Client", urn: str, as_json: bool) -> None:
     """Resume a suspended actor. Its unexpired tokens work again.
@@ -264,9 +264,6 @@ def resume(client: "Client", urn: str, as_json: bool) -> None:
         sentence = f"{urn} was not suspended.{'' if found.known else f' {_UNUSED}'}"
     _show_outcome(client, urn, sentence, as_json=as_json)
 
-
-if TYPE_CHECKING:
-    from watchword.client import Client, SessionInfo
 
 _SESSION_COLUMNS: "list[Column[SessionInfo]]" = [
     Column("ID", lambda session: session.id),
@@ -287,7 +284,7 @@ def session() -> None:
 @session.command("list")
 @click.option("--actor", type=ActorParam(), help="Sessions of this actor. Default: your own.")
 @click.option("--all", "all_actors", is_flag=True, help="Sessions of all actors.")
-@list_flags()
+@limit_flag()
 @with_client
 def list_sessions(client: "Client", actor: str | None, all_actors: bool, limit: int, as_json: bool) -> None:
     """List console sessions, the last used first.
@@ -302,7 +299,6 @@ def list_sessions(client: "Client", actor: str | None, all_actors: bool, limit: 
 
 @session.command()
 @click.argument("session_id", metavar="ID")
-@json_flag
 @with_client
 def end(client: "Client", session_id: str, as_json: bool) -> None:
     """End a console session. Its browser must sign in again.
@@ -312,9 +308,6 @@ def end(client: "Client", session_id: str, as_json: bool) -> None:
     client.end_session(session_id)
     show_result(f"Ended {session_id}", {"id": session_id, "ended": True}, json=as_json)
 
-
-if TYPE_CHECKING:
-    from watchword.client import Client, ServiceAccountInfo
 
 _ACCOUNT_COLUMNS: "list[Column[ServiceAccountInfo]]" = [
     Column("URN", lambda account: account.urn, terse=("ACCOUNT", ACCOUNT_PREFIX)),
@@ -335,7 +328,6 @@ def account() -> None:
 @click.option("--id", "id_", metavar="ID", help=f"End of its URN, {ACCOUNT_PREFIX}ID. [default: a uuid]")
 @click.option("--name", required=True, help="Display name.")
 @click.option("--description", help="Description of the account.")
-@json_flag
 @with_client
 def create(client: "Client", id_: str | None, name: str, description: str | None, as_json: bool) -> None:
     """Create a service account and print its URN for `token create --actor`.
@@ -349,7 +341,7 @@ def create(client: "Client", id_: str | None, name: str, description: str | None
 
 @account.command("list")
 @click.option("--contains", help="Accounts with this text in their name or URN.")
-@list_flags()
+@limit_flag()
 @with_client
 def list_accounts(client: "Client", contains: str | None, limit: int, as_json: bool) -> None:
     """List service accounts.
@@ -362,7 +354,6 @@ def list_accounts(client: "Client", contains: str | None, limit: int, as_json: b
 
 @account.command("show")
 @_account
-@json_flag
 @with_client
 def show_account(client: "Client", urn: str, as_json: bool) -> None:
     """Show a service account and its number of live tokens.
@@ -386,7 +377,6 @@ def show_account(client: "Client", urn: str, as_json: bool) -> None:
 @account.command()
 @_account
 @yes_flag
-@json_flag
 @with_client
 def delete(client: "Client", urn: str, yes: bool, as_json: bool) -> None:
     """Delete a service account and revoke its tokens. Its URN is never used again.

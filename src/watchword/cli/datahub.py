@@ -20,7 +20,7 @@ from watchword.settings import Settings, read_datahub_url
 if TYPE_CHECKING:
     from watchword.cli.local import LocalImport
     from watchword.client import Client
-    from watchword.domain.datahub import DataHubUrl, Report
+    from watchword.domain.datahub import DataHubUrl
     from watchword.service.datahub_import import ImportOptions
 
 _COLUMNS: list[Column[ReportLine]] = [
@@ -125,7 +125,6 @@ def datahub(
 
 
 @import_.command()
-@json_flag
 @with_client
 def status(client: "Client", as_json: bool) -> None:
     """Show how many tokens came from DataHub, and how many are still accepted.
@@ -171,17 +170,13 @@ async def _run(
         shown = {"source": str(url), "dryRun": options.dry_run, "refused": report.refusal}
         say_json(shown | {"changes": report.changes, "lines": report.lines})
     elif not quiet or report.changes:
-        _show(report, options, time.monotonic() - began)
+        show_list(report.lines, _COLUMNS, json=False, empty="")
+        changes = ", ".join(f"{what} {count:,}" for what, count in report.changes.items()) or "nothing"
+        if options.dry_run:
+            say(f"To change: {changes}. This was a dry run: nothing was changed.")
+        else:
+            say(f"Changed: {changes}. Took {time.monotonic() - began:.1f} s.")
     if report.refusal is not None:
         warn(report.refusal)
     sys.stdout.flush()
     return report.refusal is None
-
-
-def _show(report: "Report", options: "ImportOptions", seconds: float) -> None:
-    show_list(report.lines, _COLUMNS, json=False, empty="")
-    changes = ", ".join(f"{what} {count:,}" for what, count in report.changes.items()) or "nothing"
-    if options.dry_run:
-        say(f"To change: {changes}. This was a dry run: nothing was changed.")
-    else:
-        say(f"Changed: {changes}. Took {seconds:.1f} s.")

@@ -10,7 +10,7 @@ from typing import NoReturn
 import click
 
 from watchword.cli.local import LocalService, Progress, Wiring, need_store, run_locally, with_store
-from watchword.cli.options import json_flag, list_flags, with_settings
+from watchword.cli.options import json_flag, limit_flag, with_settings
 from watchword.cli.output import (
     Column,
     TimeCell,
@@ -267,7 +267,8 @@ def keys() -> None:
 
 
 @keys.command("list")
-@list_flags()
+@limit_flag()
+@json_flag
 @with_store
 def list_keys(wiring: Wiring, limit: int, as_json: bool, settings: Settings) -> None:
     """List signing keys, newest first. The first signs; the others stay published until their last token has expired.

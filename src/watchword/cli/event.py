@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from watchword.cli.options import ActorParam, TimeParam, list_flags, page_size, repeatable, urns_flag
+from watchword.cli.options import ActorParam, TimeParam, limit_flag, page_size, repeatable, urns_flag
 from watchword.cli.output import Column, TimeCell, json_text, say, say_json, show_list
 from watchword.cli.remote import patiently, with_client
 from watchword.cli.run import CommandGroup, WrongUse
-from watchword.client.records import from_millis
 
 if TYPE_CHECKING:
     from watchword.client import Client, EventAction, EventInfo
@@ -51,7 +50,7 @@ def event() -> None:
 @click.option("--until", type=TimeParam(ago=True), help="Before a date, time, or span back.")
 @click.option("--follow", is_flag=True, help="Print events oldest first, then new ones as they happen, until Ctrl-C.")
 @urns_flag
-@list_flags(default=100)
+@limit_flag(default=100)
 @with_client
 def list_events(client: "Client", limit: int, as_json: bool, follow: bool, urns: bool, **filters: Any) -> None:
     """List events, newest first. With --follow and --json, each line is one event.
@@ -60,8 +59,6 @@ def list_events(client: "Client", limit: int, as_json: bool, follow: bool, urns:
     Example: watchword event list --about urn:li:corpuser:alice --limit 0
     Example: watchword event list --follow -o json
     """
-    for name in ("since", "until"):
-        filters[name] = None if filters[name] is None else from_millis(filters[name])
     if follow and filters["until"] is not None:
         raise WrongUse("Pass --follow or --until, not both.")
     if follow:
@@ -109,7 +106,7 @@ def _print_event(found: "EventInfo", *, as_json: bool) -> None:
 
 
 @event.command("actions")
-@list_flags()
+@limit_flag()
 @with_client
 def list_actions(client: "Client", limit: int, as_json: bool) -> None:
     """List the actions that leave an event: the values of --action.

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from watchword.cli.options import ActorParam, json_flag, list_flags, yes_flag
+from watchword.cli.options import ActorParam, limit_flag, yes_flag
 from watchword.cli.output import Column, json_value, plural, show_list, show_one, show_result, with_name
 from watchword.cli.remote import confirm, urn_argument, with_client
 from watchword.cli.run import CommandGroup
@@ -29,7 +29,7 @@ def group() -> None:
 
 
 @group.command("list")
-@list_flags()
+@limit_flag()
 @with_client
 def list_groups(client: "Client", limit: int, as_json: bool) -> None:
     """List groups.
@@ -41,7 +41,6 @@ def list_groups(client: "Client", limit: int, as_json: bool) -> None:
 
 @group.command()
 @_group
-@json_flag
 @with_client
 def show(client: "Client", urn: str, as_json: bool) -> None:
     """Show a group and its members.
@@ -58,7 +57,6 @@ def show(client: "Client", urn: str, as_json: bool) -> None:
 @click.argument("id_", metavar="[ID]", required=False)
 @click.option("--name", required=True, help="Display name.")
 @click.option("--description", help="Description of the group.")
-@json_flag
 @with_client
 def create(client: "Client", id_: str | None, name: str, description: str | None, as_json: bool) -> None:
     """Create a group and print its URN, which ends with ID.
@@ -72,7 +70,6 @@ def create(client: "Client", id_: str | None, name: str, description: str | None
 @group.command()
 @_group
 @yes_flag
-@json_flag
 @with_client
 def delete(client: "Client", urn: str, yes: bool, as_json: bool) -> None:
     """Delete a group and its memberships. Policies that name it no longer grant anything to its members.
@@ -88,7 +85,6 @@ def delete(client: "Client", urn: str, yes: bool, as_json: bool) -> None:
 @group.command()
 @_group
 @_users
-@json_flag
 @with_client
 def add(client: "Client", urn: str, users: tuple[str, ...], as_json: bool) -> None:
     """Add users to a group.
@@ -102,7 +98,6 @@ def add(client: "Client", urn: str, users: tuple[str, ...], as_json: bool) -> No
 @group.command()
 @_group
 @_users
-@json_flag
 @with_client
 def remove(client: "Client", urn: str, users: tuple[str, ...], as_json: bool) -> None:
     """Remove users from a group.

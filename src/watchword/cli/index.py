@@ -1,12 +1,13 @@
 """`watchword index`."""
 
 import time
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from watchword.cli.options import DurationParam, TimeParam, json_flag, list_flags, yes_flag
-from watchword.cli.output import Cell, Column, TimeCell, byte_size, json_text, say, show_list, show_one, warn
+from watchword.cli.options import DurationParam, TimeParam, limit_flag, yes_flag
+from watchword.cli.output import Cell, Column, TimeCell, byte_size, say, show_list, show_one, show_result, warn
 from watchword.cli.remote import POLL_SECONDS, confirm, need_confirmation, patiently, with_client
 from watchword.cli.run import CommandGroup, WrongUse
 from watchword.cli.task import report_operation, watch_operation
@@ -35,7 +36,7 @@ def index() -> None:
 
 
 @index.command()
-@list_flags()
+@limit_flag()
 @with_client
 def sizes(client: "Client", limit: int, as_json: bool) -> None:
     """List the indices with their rows and sizes.
@@ -50,7 +51,6 @@ def sizes(client: "Client", limit: int, as_json: bool) -> None:
 @click.argument("entity_type", metavar="ENTITY")
 @click.argument("aspect")
 @click.option("--spans", type=click.IntRange(1, 200), default=20, show_default=True, help="Number of bars at most.")
-@json_flag
 @with_client
 def histogram(client: "Client", entity_type: str, aspect: str, spans: int, as_json: bool) -> None:
     """Show how the rows of a time series are spread over time, to choose what to truncate.
@@ -81,12 +81,11 @@ def histogram(client: "Client", entity_type: str, aspect: str, spans: int, as_js
 @click.option("--dry-run", is_flag=True, help="Only show the plan.")
 @click.option("--no-wait", is_flag=True, help="Start the operation, print its id and return.")
 @yes_flag
-@json_flag
 @with_client
 def truncate(
     client: "Client",
     older_than: int | None,
-    until: int | None,
+    until: datetime | None,
     dry_run: bool,
     no_wait: bool,
     yes: bool,
@@ -101,7 +100,7 @@ def truncate(
     Example: watchword index truncate dataset operation --older-than 30d --dry-run
     Example: watchword index truncate dataset operation --until 2026-10-01T00:00:00Z --yes
     """
-    wanted["end_time"] = from_millis(_end(older_than, until))
+    wanted["end_time"] = _end(older_than, until)
     if wanted["force_delete_by_query"] and wanted["force_reindex"]:
         raise WrongUse("Pass --delete or --copy, not both.")
     need_confirmation(yes=yes, dry_run=dry_run)
@@ -113,7 +112,7 @@ def truncate(
             say("This was a dry run. Nothing was deleted.")
         return
     if not plan.rows_to_delete:
-        say(json_text(None) if as_json else "Nothing to delete.")
+        show_result("Nothing to delete.", None, json=as_json)
         return
     what = f"{plan.rows_to_delete:,} of {plan.rows:,} rows of {plan.entity_type}.{plan.aspect}"
     confirm(f"Delete {what}? This cannot be undone.", yes=yes)
@@ -124,17 +123,17 @@ def truncate(
         return
     watched = () if no_wait else patiently(lambda: client.watch_operation(started.id, POLL_SECONDS))
     ended = [started, *watched][-1]
-    say(json_text(ended) if as_json else f"Started {started.id}. Watch it: watchword task watch {started.id}")
+    show_result(f"Started {started.id}. Watch it: watchword task watch {started.id}", ended, json=as_json)
     if ended.state in ("FAILED", "CANCELLED"):
         report_operation(ended)
 
 
-def _end(older_than: int | None, until: int | None) -> int:
+def _end(older_than: int | None, until: datetime | None) -> datetime:
     if (older_than is None) == (until is None):
         raise WrongUse("Pass one of --older-than (such as 30d) and --until (such as 2026-10-01).")
     now = time.time_ns() // 1_000_000
-    end = until if until is not None else now - (older_than or 0)
-    if not 0 <= end <= now:
+    end = until if until is not None else from_millis(now - (older_than or 0))
+    if not from_millis(0) <= end <= from_millis(now):
         flag = "--older-than" if until is None else "--until"
         raise WrongUse(f"{flag} must mean a time between 1970 and now.")
     return end

@@ -15,7 +15,6 @@ import time
 from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -168,10 +167,10 @@ def _load_file(wiring: Wiring, settings: Settings, file: str, aspect: Aspect, *,
         size = seen.st_size if stat.S_ISREG(seen.st_mode) else None
         with _reporting(loader, source), _row_progress(size) as update:
             try:
-                for read in read_rows(lines):
-                    untimed += not read.timed
-                    if loader.add(read.row):
-                        update(loader.loaded, read.end)
+                for row, timed, end in read_rows(lines):
+                    untimed += not timed
+                    if loader.add(row):
+                        update(loader.loaded, end)
             except InvalidLine as bad:
                 loader.flush()
                 raise OperatorError(
@@ -258,16 +257,8 @@ class InvalidLine(Exception):
     """The number of a line, and what is wrong with it."""
 
 
-@dataclass(frozen=True, slots=True)
-class ReadRow:
-    """A row, where its line ends in the input, and whether it has a time that a truncation can compare."""
-
-    row: Row
-    end: int
-    timed: bool
-
-
-def read_rows(lines: BinaryIO) -> Iterator[ReadRow]:
+def read_rows(lines: BinaryIO) -> Iterator[tuple[Row, bool, int]]:
+    """Each row, whether it has a time that a truncation can compare, and where its line ends in the input."""
     end = 0
     for number in count(1):
         try:
@@ -279,7 +270,7 @@ def read_rows(lines: BinaryIO) -> Iterator[ReadRow]:
         except ValueError as error:
             raise InvalidLine(f"line {number}: {error}") from None
         if found is not None:
-            yield ReadRow(found[0], end, found[1])
+            yield *found, end
         elif not line:
             return
 

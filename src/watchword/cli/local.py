@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 
 import click
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:  # the wiring imports the service when a command asks for it
 T = TypeVar("T")
 Progress = Callable[[int, int], None]
 """Called with how much is done, and of how much."""
+LocalImport: TypeAlias = "Callable[[DataHubSource, ImportOptions, Progress], DataHubImport]"
 
 
 def with_store(command: CommandFunction) -> CommandFunction:
@@ -41,10 +42,6 @@ class LocalService(Protocol):
     def tokens(self) -> Tokens: ...
     @property
     def keys(self) -> Keys: ...
-
-
-class LocalImport(Protocol):
-    def __call__(self, source: DataHubSource, options: ImportOptions, progress: Progress) -> DataHubImport: ...
 
 
 class PrepareStore(Protocol):

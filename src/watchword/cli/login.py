@@ -3,13 +3,14 @@
 import os
 import sys
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from watchword.cli.options import json_flag, list_flags
+from watchword.cli.options import json_flag, limit_flag
 from watchword.cli.output import (
     Cell,
     Column,
@@ -82,18 +83,13 @@ def login(url: str | None, profile: str | None, device: bool, by_token: bool, as
         token = read_token(read_input, "Standard input")
     claims = read_claims(token)
     expires_at = None if claims is None else claims.expires_at
-    pairs: dict[str, Cell] = {"Profile": chosen.name, "Server": chosen.url}
-    record: dict[str, Any] = {"profile": chosen.name, "url": chosen.url}
     with open_client(ChosenServer(chosen.url), token) as client:
         urn = client.me().urn
         privileges = client.granted_privileges(urn)
-        pairs |= {"URN": urn, "Privileges": privileges}
-        record |= {"urn": urn, "privileges": privileges}
-        try:
+        pairs: dict[str, Cell] = {"Profile": chosen.name, "Server": chosen.url, "URN": urn, "Privileges": privileges}
+        record: dict[str, Any] = {"profile": chosen.name, "url": chosen.url, "urn": urn, "privileges": privileges}
+        with suppress(RequestRejected):  # the token's scopes, or its actor's privileges, may not allow it to see itself
             found = client.find_token(token)
-        except RequestRejected:  # its scopes, or its actor's privileges, may not allow the token to see its own record
-            pass
-        else:
             pairs |= {} if found.scopes is None else {"Limited to": found.scopes or "nothing"}
             record |= {"tokenId": found.id, "scopes": found.scopes}
             expires_at = found.expires_at_once_used or found.expires_at
@@ -225,7 +221,8 @@ _COLUMNS: list[Column[_ProfileRow]] = [
 
 
 @profile.command("list")
-@list_flags()
+@limit_flag()
+@json_flag
 def list_profiles(limit: int, as_json: bool) -> None:
     """List profiles and when their tokens expire.
 
@@ -264,7 +261,6 @@ def use(name: str, as_json: bool) -> None:
 
 
 @click.command(cls=Command)
-@json_flag
 @with_client
 def whoami(client: "Client", as_json: bool) -> None:
     """Show who the server takes you for, your privileges and your scopes.

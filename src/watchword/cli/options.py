@@ -44,11 +44,10 @@ def json_flag(command: CommandFunction) -> CommandFunction:
     return run
 
 
-def list_flags(default: int = 0) -> Decorator:
-    """Add --limit, --json and -o; the command gets `limit`, where 0 is no limit, and `as_json`."""
+def limit_flag(default: int = 0) -> Decorator:
+    """Add --limit; the command gets `limit`, where 0 is no limit."""
     text = "Show at most this many; 0 shows all."
-    limit = click.option("--limit", type=click.IntRange(0), default=default, show_default=True, help=text)
-    return add_options(limit, json_flag)
+    return click.option("--limit", type=click.IntRange(0), default=default, show_default=True, help=text)
 
 
 def repeatable(flag: str, name: str, metavar: str, text: str, **how: Any) -> Decorator:
@@ -114,24 +113,26 @@ class LifetimeParam(click.ParamType[str]):
         return f"PT{DurationParam().convert(value, param, ctx) // 1000}S"
 
 
-class TimeParam(click.ParamType[int]):
-    """A date, a time or a duration, as milliseconds since 1970."""
+class TimeParam(click.ParamType[datetime]):
+    """A date, a time or a duration from or before now."""
 
     name = "moment"
 
     def __init__(self, *, ago: bool) -> None:
         self._ago = ago
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
+        from watchword.client.records import from_millis  # a server does not load the client
+
         if (span := parse_span(value)) is not None:
-            return time.time_ns() // 1_000_000 + (-span if self._ago else span)
+            return from_millis(time.time_ns() // 1_000_000 + (-span if self._ago else span))
         try:
             moment = datetime.fromisoformat(value)
         except ValueError:
             self.fail(
                 "must be a date (2026-12-31), a time (2026-12-31T18:00Z, UTC) or a duration (7d, P7D).", param, ctx
             )
-        return round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
+        return from_millis(round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000))
 
 
 def with_settings(*names: str) -> Decorator:

@@ -1,9 +1,9 @@
 """`watchword policy`."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 from click.shell_completion import CompletionItem
@@ -12,8 +12,7 @@ from watchword.cli.options import (
     ActorParam,
     add_options,
     full_urn,
-    json_flag,
-    list_flags,
+    limit_flag,
     need_change,
     page_size,
     repeatable,
@@ -33,7 +32,7 @@ from watchword.cli.output import (
     warn,
     with_name,
 )
-from watchword.cli.remote import can_ask, confirm, urn_argument, with_client
+from watchword.cli.remote import can_ask, confirm, urn_argument, with_client, with_client_only
 from watchword.cli.run import Command, CommandGroup, read_input
 from watchword.client.errors import Unauthorized
 from watchword.domain import policies as domain
@@ -57,15 +56,16 @@ if TYPE_CHECKING:
         PrivilegeDescription,
         PrivilegeHolder,
         RetentionRuleInfo,
-        ServiceAccountInfo,
         UserInfo,
         WebhookInfo,
     )
     from watchword.client.records import Json
 
+T = TypeVar("T")
 DRIFT = 3
 """Exit code when the policies differ from the file."""
 _SIGNS = {"CREATE": "+", "UPDATE": "~", "DELETE": "-"}
+_RULE_NAME, _WEBHOOK_NAME = "retention {}", "webhook {}"
 _policy = urn_argument("POLICY", POLICY_PREFIX)
 _PRIVILEGE = click.Choice([privilege.name for privilege in Privilege], case_sensitive=False)
 
@@ -95,20 +95,17 @@ def _granted_to(policy: "PolicyInfo", shown: "Callable[[UserInfo], str]" = lambd
     return (*(["all users"] if actors.all_users else []), *map(shown, actors.resolved_users), *actors.groups)
 
 
-def _by_name(user: "UserInfo") -> str:
-    return user.display_name or user.urn
-
-
-def _named(user: "UserInfo") -> str:
-    return with_name(user.urn, user.display_name)
-
-
 _COLUMNS: "list[Column[PolicyInfo]]" = [
     Column("URN", lambda policy: policy.urn, terse=("POLICY", POLICY_PREFIX)),
     Column("NAME", lambda policy: policy.name, free=True),
     Column("STATE", lambda policy: policy.state),
     Column("SOURCE", lambda policy: policy.source),
-    Column("GRANTED TO", _granted_to, free=True, name=lambda policy: ", ".join(_granted_to(policy, _by_name))),
+    Column(
+        "GRANTED TO",
+        _granted_to,
+        free=True,
+        name=lambda policy: ", ".join(_granted_to(policy, lambda user: user.display_name or user.urn)),
+    ),
     Column("PRIVILEGES", lambda policy: policy.privileges, free=True),
     Column("SCOPES", lambda policy: policy.scopes, free=True),
     Column("SET", lambda policy: policy.set),
@@ -130,7 +127,7 @@ def policy() -> None:
 @policy.command("list")
 @click.option("--query", help="Policies with these words in name or description.")
 @urns_flag
-@list_flags()
+@limit_flag()
 @with_client
 def list_policies(client: "Client", query: str | None, limit: int, as_json: bool, urns: bool) -> None:
     """List policies.
@@ -142,7 +139,6 @@ def list_policies(client: "Client", query: str | None, limit: int, as_json: bool
 
 @policy.command()
 @_policy
-@json_flag
 @with_client
 def show(client: "Client", urn: str, as_json: bool) -> None:
     """Show one policy.
@@ -159,7 +155,7 @@ def show(client: "Client", urn: str, as_json: bool) -> None:
         "Set": found.set,
         "Privileges": found.privileges,
         "Scopes": found.scopes,
-        "Granted to": _granted_to(found, _named),
+        "Granted to": _granted_to(found, lambda user: with_name(user.urn, user.display_name)),
     }
     show_one(pairs, found, json=as_json)
 
@@ -180,7 +176,6 @@ _with_changes = add_options(
 @policy.command()
 @click.option("--name", required=True, help="Display name.")
 @_with_changes
-@json_flag
 @with_client
 def create(client: "Client", as_json: bool, **flags: Any) -> None:
     """Create a policy and print its URN. It applies from the next request on.
@@ -195,7 +190,6 @@ def create(client: "Client", as_json: bool, **flags: Any) -> None:
 @_policy
 @click.option("--name", help="Display name.")
 @_with_changes
-@json_flag
 @with_client
 def update(client: "Client", urn: str, as_json: bool, **flags: Any) -> None:
     """Update a policy: given flags replace its values, the rest stays. --user '' removes all users, --scope '' all
@@ -235,7 +229,6 @@ def _with_flags(found: "PolicyInfo | None", flags: dict[str, Any]) -> dict[str, 
 @policy.command()
 @click.argument("actor", metavar="ACTOR", type=ActorParam())
 @_right
-@json_flag
 @with_client
 def explain(client: "Client", actor: str, right: domain.Right, as_json: bool) -> None:
     """Explain whether ACTOR holds PRIVILEGE_OR_SCOPE, through which policies, or why not.
@@ -263,7 +256,7 @@ _HOLDER_COLUMNS: "list[Column[PrivilegeHolder]]" = [
 @click.command("who-can", cls=Command)
 @_right
 @urns_flag
-@list_flags()
+@limit_flag()
 @with_client
 def who_can(client: "Client", right: domain.Right, limit: int, as_json: bool, urns: bool) -> None:
     """List who holds PRIVILEGE_OR_SCOPE and through which policy. Suspended actors are listed with their status.
@@ -275,7 +268,7 @@ def who_can(client: "Client", right: domain.Right, limit: int, as_json: bool, ur
 
 
 @policy.command()
-@list_flags()
+@limit_flag()
 @with_client
 def privileges(client: "Client", limit: int, as_json: bool) -> None:
     """List the privileges that a policy can grant and what each allows.
@@ -288,7 +281,6 @@ def privileges(client: "Client", limit: int, as_json: bool) -> None:
 @policy.command()
 @_policy
 @yes_flag
-@json_flag
 @with_client
 def delete(client: "Client", urn: str, yes: bool, as_json: bool) -> None:
     """Delete a policy. It grants nothing from the next request on.
@@ -310,7 +302,6 @@ _prune = click.option("--prune", is_flag=True, help="Also remove what the set ha
 @_prune
 @click.option("--dry-run", is_flag=True, help="Only show what would change; exit with 3 if anything would.")
 @yes_flag
-@json_flag
 @with_client
 def apply(client: "Client", file: Path, prune: bool, dry_run: bool, yes: bool, as_json: bool) -> None:
     """Create and update what FILE declares, in one transaction; - is standard input.
@@ -328,7 +319,9 @@ def apply(client: "Client", file: Path, prune: bool, dry_run: bool, yes: bool, a
         return
     if prune and not yes and can_ask():
         plan = apply_file(prune=True, dry_run=True)
-        if removed := [urn for kind, urn in _changed(plan) if kind == "DELETE"]:
+        removed = [name for kind, name, *_ in _changes(plan) if kind == "DELETE"]
+        if removed:
+            removed.sort(key=lambda name: not name.startswith(POLICY_PREFIX))
             confirm(f"Remove {', '.join(removed)}?", yes=yes)
     _show_applied(apply_file(prune=prune), "{} created, {} updated, {} removed, {} unchanged.", as_json=as_json)
 
@@ -336,7 +329,6 @@ def apply(client: "Client", file: Path, prune: bool, dry_run: bool, yes: bool, a
 @policy.command()
 @_file
 @_prune
-@json_flag
 @with_client
 def diff(client: "Client", file: Path, prune: bool, as_json: bool) -> None:
     """Show what `policy apply FILE` would change; - is standard input.
@@ -376,10 +368,15 @@ def _reader(client: "Client", file: Path) -> "Callable[..., AppliedPolicies]":
         for policy in declared.policies
     ]
     groups, accounts = _declared_entities(declared.entities or NO_ENTITIES)
-    rules = [rule.written() for rule in declared.rules]
-    webhooks = [declared_webhook(one) for one in declared.webhooks]
-    declare = partial(client.apply_policies, policies, groups=groups, accounts=accounts, retention=rules)
-    return partial(declare, webhooks=webhooks, set_name=declared.set_name)
+    return partial(
+        client.apply_policies,
+        policies,
+        groups=groups,
+        accounts=accounts,
+        retention=[rule.written() for rule in declared.rules],
+        webhooks=[declared_webhook(webhook) for webhook in declared.webhooks],
+        set_name=declared.set_name,
+    )
 
 
 def _declared_entities(
@@ -421,40 +418,29 @@ def _show_applied(applied: "AppliedPolicies", words: str, *, as_json: bool) -> N
     if as_json:
         say_json(applied)
         return
-    for entity in applied.entities:
-        show_change(entity.change, entity.urn, entity.before, entity.after)
-        if is_account(entity.urn) and entity.after is not None and entity.after["set"] is None:
+    changes = _changes(applied)
+    for kind, name, before, after in changes:
+        show_change(kind, name, before, after)
+        if is_account(name) and after is not None and after["set"] is None:
             say("    The file does not declare it. It leaves the set and keeps its tokens: accounts are never removed.")
-            say(f"    To delete it: watchword account delete {entity.urn.removeprefix(ACCOUNT_PREFIX)}")
-    for change in applied.changes:
-        show_change(change.change, change.urn, _fields(change.before), _fields(change.after))
-    for rule in applied.retention:
-        show_change(rule.change, _rule_name(rule.series), rule.before, rule.after)
-    for webhook in applied.webhooks:
-        show_change(webhook.change, _webhook_name(webhook.id), webhook.before, webhook.after)
-    others = (*map(_rule_name, applied.undeclared_retention), *map(_webhook_name, applied.undeclared_webhooks))
-    for urn in (*applied.undeclared_entities, *(policy.urn for policy in applied.undeclared), *others):
-        say(f"! {urn}")
-        takes = "takes it out of" if is_account(urn) else "removes it from"
+            say(f"    To delete it: watchword account delete {name.removeprefix(ACCOUNT_PREFIX)}")
+    undeclared = [*applied.undeclared_entities, *(policy.urn for policy in applied.undeclared)]
+    undeclared += [_RULE_NAME.format(series) for series in applied.undeclared_retention]
+    undeclared += [_WEBHOOK_NAME.format(webhook_id) for webhook_id in applied.undeclared_webhooks]
+    for name in undeclared:
+        say(f"! {name}")
+        takes = "takes it out of" if is_account(name) else "removes it from"
         say(f"    The file does not declare it. --prune {takes} the set {applied.set}.")
-    kinds = [kind for kind, _ in _changed(applied)]
+    kinds = [kind for kind, *_ in changes]
     say(words.format(*map(kinds.count, _SIGNS), applied.unchanged))
 
 
-def _changed(applied: "AppliedPolicies") -> list[tuple[str, str]]:
-    """The kind of each change, and the urn or name of what changes."""
-    changes = [(one.change, one.urn) for one in applied.changes]
-    changes += [(one.change, one.urn) for one in applied.entities]
-    changes += [(one.change, _rule_name(one.series)) for one in applied.retention]
-    return changes + [(one.change, _webhook_name(one.id)) for one in applied.webhooks]
-
-
-def _rule_name(series: str) -> str:
-    return f"retention {series}"
-
-
-def _webhook_name(webhook_id: str) -> str:
-    return f"webhook {webhook_id}"
+def _changes(applied: "AppliedPolicies") -> "list[tuple[str, str, Json | None, Json | None]]":
+    """The kind of each change, the urn or name of what changes, and its fields before and after."""
+    changes = [(one.change, one.urn, one.before, one.after) for one in applied.entities]
+    changes += [(one.change, one.urn, _fields(one.before), _fields(one.after)) for one in applied.changes]
+    changes += [(one.change, _RULE_NAME.format(one.series), one.before, one.after) for one in applied.retention]
+    return changes + [(one.change, _WEBHOOK_NAME.format(one.id), one.before, one.after) for one in applied.webhooks]
 
 
 def show_change(kind: str, name: str, before: "Json | None", after: "Json | None") -> None:
@@ -481,7 +467,7 @@ def _fields(policy: "PolicyInfo | None") -> dict[str, object] | None:
 @policy.command()
 @click.argument("file", type=click.Path(path_type=Path), required=False)
 @click.option("--set", "set_name", metavar="NAME", help="Only the policies of this set.")
-@with_client
+@with_client_only
 def export(client: "Client", file: Path | None, set_name: str | None) -> None:
     """Write policies, groups, service accounts, retention rules and webhooks as a file for `policy apply`, to FILE or
     standard output.
@@ -492,21 +478,27 @@ def export(client: "Client", file: Path | None, set_name: str | None) -> None:
     """
     from watchword.policyfile import write_policy_file
 
-    editable = [found for found in client.policies() if found.editable]
-    groups, accounts = list(client.groups()), _readable_accounts(client)
-    rules, webhooks = _readable_rules(client), _readable_webhooks(client)
+    editable = [policy for policy in client.policies() if policy.editable]
+    groups = list(client.groups())
+    accounts = _readable(client.service_accounts, "service accounts", "Manage Service Accounts")
+    rules = _readable(client.retention_rules, "retention rules", "Truncate time series index")
+    webhooks = _readable(client.webhooks, "webhooks", "Manage Webhooks and View Audit Log")
     found_sets = {one.set for found in (editable, groups, accounts, rules, webhooks) for one in found}
     sets = {name for name in found_sets if name is not None}
     if set_name is not None and set_name not in sets:
         raise OperatorError(f"There is no policy set {set_name!r}. Sets here: {', '.join(sorted(sets)) or 'none'}.")
     wanted = {set_name} if set_name else {DEFAULT_SET, None}
     text = write_policy_file(
-        (_domain_policy(found) for found in editable if found.set in wanted),
+        (_domain_policy(policy) for policy in editable if policy.set in wanted),
         set_name or DEFAULT_SET,
-        [_exported_group(client, found) for found in groups if found.set in wanted],
-        [_exported_account(found) for found in accounts if found.set in wanted],
-        [parse_rule(declared_fields(found)) for found in rules if found.set in wanted],
-        check_webhooks([_exported_webhook(found) for found in webhooks if found.set in wanted], DEFAULT_SET),
+        [_exported_group(client, group) for group in groups if group.set in wanted],
+        [
+            DeclaredAccount(account.urn.removeprefix(ACCOUNT_PREFIX), account.display_name, account.description)
+            for account in accounts
+            if account.set in wanted
+        ],
+        [parse_rule(declared_fields(rule)) for rule in rules if rule.set in wanted],
+        check_webhooks([_exported_webhook(webhook) for webhook in webhooks if webhook.set in wanted], DEFAULT_SET),
     )
     if set_name is None and (others := ", ".join(sorted(sets - wanted))):
         warn(f"Left out policy sets: {others}. Export each with --set NAME.")
@@ -516,27 +508,12 @@ def export(client: "Client", file: Path | None, set_name: str | None) -> None:
         write_text(file, text)
 
 
-def _readable_accounts(client: "Client") -> "list[ServiceAccountInfo]":
+def _readable(read: Callable[[], Iterable[T]], what: str, privileges: str) -> list[T]:
+    """What the caller may read."""
     try:
-        return list(client.service_accounts())
+        return list(read())
     except Unauthorized:
-        warn("Left out service accounts: to read them needs Manage Service Accounts.")
-        return []
-
-
-def _readable_rules(client: "Client") -> "tuple[RetentionRuleInfo, ...]":
-    try:
-        return client.retention_rules()
-    except Unauthorized:
-        warn("Left out retention rules: to read them needs Truncate time series index.")
-        return ()
-
-
-def _readable_webhooks(client: "Client") -> "list[WebhookInfo]":
-    try:
-        return list(client.webhooks())
-    except Unauthorized:
-        warn("Left out webhooks: to read them needs Manage Webhooks and View Audit Log.")
+        warn(f"Left out {what}: to read them needs {privileges}.")
         return []
 
 
@@ -557,10 +534,6 @@ def _exported_group(client: "Client", group: "GroupInfo") -> DeclaredGroup:
     declares = group.member_count <= domain.MAX_ENTRIES
     members = frozenset(member.urn for member in client.group_members(group.urn)) if declares else None
     return DeclaredGroup(group.urn.removeprefix(GROUP_PREFIX), group.name, group.description, members)
-
-
-def _exported_account(account: "ServiceAccountInfo") -> DeclaredAccount:
-    return DeclaredAccount(account.urn.removeprefix(ACCOUNT_PREFIX), account.display_name, account.description)
 
 
 def _domain_policy(policy: "PolicyInfo") -> domain.Policy:

@@ -13,13 +13,13 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from functools import cached_property, wraps
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from watchword.cli.options import ActorParam, CommandFunction, Decorator, add_options, full_urn
+from watchword.cli.options import ActorParam, CommandFunction, Decorator, add_options, full_urn, json_flag
 from watchword.cli.output import one_line, relative, warn
 from watchword.cli.run import WrongUse, parameter_name, read_input, try_help
 from watchword.client.errors import (
@@ -165,6 +165,11 @@ def with_connection(command: CommandFunction) -> CommandFunction:
 
 
 def with_client(command: CommandFunction) -> CommandFunction:
+    """Add --json, -o and the flags for server and caller; the command gets `as_json` and `client`."""
+    return json_flag(with_client_only(command))
+
+
+def with_client_only(command: CommandFunction) -> CommandFunction:
     """Add the flags for server and caller; the command gets `client`."""
 
     @wraps(command)
@@ -208,9 +213,9 @@ def _of_client(sentence: str) -> str:
 def _warn_of_expiry(profile: Profile, token: Secret[str]) -> None:
     """Warn before a stored token expires; after that, the server says so."""
     claims = read_claims(token)
-    left = None if claims is None else claims.remaining()
-    if claims is None or left is None or claims.elapsed_share() <= EXPIRY_WARNING_PART:
+    if claims is None or claims.expires_at is None or claims.elapsed_share() <= EXPIRY_WARNING_PART:
         return
+    left = claims.expires_at - datetime.now(UTC)
     if timedelta(0) < left < EXPIRY_WARNING:
         warn(
             f"The token of profile {profile.name} expires {relative(left // timedelta(milliseconds=1))}. "
@@ -274,9 +279,9 @@ def patiently(begin: Callable[[], Iterator[T]]) -> Iterator[T]:
     answered_at: float | None = None
     while True:
         try:
-            for one in begin():
+            for answer in begin():
                 answered_at = time.monotonic()
-                yield one
+                yield answer
         except (Unavailable, Unreachable):
             if answered_at is None or time.monotonic() - answered_at > PATIENCE_SECONDS:
                 raise
@@ -316,8 +321,8 @@ def in_flag_names(error: BadRequest | NotFound) -> str:
         return sentence
     word = argument.partition("[")[0]
     params = {param.name: param for param in context.command.params}
-    found = next((params[name] for name in _PARAMETERS.get(word, (word,)) if name in params), None)
-    return sentence if found is None else f"{parameter_name(found)}{sentence.removeprefix(argument)} {try_help()}"
+    param = next((params[name] for name in _PARAMETERS.get(word, (word,)) if name in params), None)
+    return sentence if param is None else f"{parameter_name(param)}{sentence.removeprefix(argument)} {try_help()}"
 
 
 def _read_token_file(file: str) -> Secret[str]:

@@ -5,13 +5,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from watchword.cli.options import json_flag, list_flags, page_size, urns_flag, yes_flag
+from watchword.cli.options import limit_flag, page_size, urns_flag, yes_flag
 from watchword.cli.output import (
     Cell,
     Column,
     TimeCell,
     byte_size,
-    json_text,
     say,
     say_json,
     show_list,
@@ -30,7 +29,16 @@ from watchword.domain.policies import DEFAULT_SET
 from watchword.domain.retention import DATAHUB_GC, rules_of_recipe
 
 if TYPE_CHECKING:
-    from watchword.client import Client, OperationInfo, RetentionHold, RetentionRuleInfo
+    from watchword.client import (
+        Client,
+        OperationInfo,
+        PlannedSpan,
+        RetentionHold,
+        RetentionRuleInfo,
+        RetentionRunInfo,
+        SeriesPlanInfo,
+        SeriesSize,
+    )
 
 
 def _removes(rule: "RetentionRuleInfo") -> str:
@@ -47,8 +55,8 @@ _COLUMNS: "list[Column[RetentionRuleInfo]]" = [
     Column("SCHEDULE", lambda rule: f"{rule.schedule} {rule.time_zone}", free=True),
     Column(
         "HELD BY",
-        lambda rule: None if rule.hold is None else rule.hold.set_by,
-        name=lambda rule: _holder(rule.hold),
+        lambda rule: rule.hold.set_by if rule.hold else None,
+        name=lambda rule: rule.hold.set_by_name if rule.hold else None,
     ),
     Column("SET", lambda rule: rule.set),
 ]
@@ -72,7 +80,7 @@ def retention() -> None:
 
 @retention.command("list")
 @urns_flag
-@list_flags()
+@limit_flag()
 @with_client
 def list_rules(client: "Client", limit: int, as_json: bool, urns: bool) -> None:
     """List the retention rules.
@@ -84,7 +92,6 @@ def list_rules(client: "Client", limit: int, as_json: bool, urns: bool) -> None:
 
 @retention.command()
 @_series
-@json_flag
 @with_client
 def show(client: "Client", series: str, as_json: bool) -> None:
     """Show the rule of a series: its own, or else that of every series.
@@ -112,7 +119,6 @@ def show(client: "Client", series: str, as_json: bool) -> None:
 @retention.command()
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--dry-run", is_flag=True, help="Only show what would change; exit with 3 if anything would.")
-@json_flag
 @with_client
 def apply(client: "Client", file: Path, dry_run: bool, as_json: bool) -> None:
     """Create and update the rules that FILE declares under `retention:`; - is standard input.
@@ -149,7 +155,6 @@ def apply(client: "Client", file: Path, dry_run: bool, as_json: bool) -> None:
 @retention.command()
 @_series
 @yes_flag
-@json_flag
 @with_client
 def delete(client: "Client", series: str, yes: bool, as_json: bool) -> None:
     """Delete the rule of a series. The rule of every series counts for it from then on, if there is one.
@@ -163,7 +168,7 @@ def delete(client: "Client", series: str, yes: bool, as_json: bool) -> None:
 
 @retention.command()
 @urns_flag
-@list_flags()
+@limit_flag()
 @with_client
 def holds(client: "Client", limit: int, as_json: bool, urns: bool) -> None:
     """List the holds.
@@ -177,7 +182,6 @@ def holds(client: "Client", limit: int, as_json: bool, urns: bool) -> None:
 @_series
 @click.option("--reason", required=True, help="Why, for those who want to remove rows.")
 @click.option("--no-wait", is_flag=True, help="Do not wait for operations on the series to end.")
-@json_flag
 @with_client
 def hold(client: "Client", series: str, reason: str, no_wait: bool, as_json: bool) -> None:
     """Hold a series: nothing of it is removed, by rule or by hand, until it is released.
@@ -225,7 +229,6 @@ def _wait(client: "Client", operation: "OperationInfo", *, no_wait: bool) -> Non
 
 @retention.command()
 @_series
-@json_flag
 @with_client
 def release(client: "Client", series: str, as_json: bool) -> None:
     """Release the hold on a series. If someone else set it, this needs Release Retention Holds.
@@ -267,18 +270,11 @@ def convert(tool: str, file: Path) -> None:
     click.echo(write_rules(found.rules), nl=False)
 
 
-def _holder(hold: "RetentionHold | None") -> str | None:
-    return None if hold is None else hold.set_by_name
-
-
 def _hold_words(hold: "RetentionHold") -> str:
     what = "Every series" if hold.series == "*" else hold.series
     by = "by its rule" if hold.by_rule else f"by {with_name(hold.set_by, hold.set_by_name)}"
     return f"{what} is held {by} since {TimeCell(hold.set_at).iso}: {hold.reason}"
 
-
-if TYPE_CHECKING:
-    from watchword.client import Client, PlannedSpan, RetentionRunInfo, SeriesPlanInfo, SeriesSize
 
 MAX_BAR = 40
 _WORDS = {
@@ -343,7 +339,7 @@ _SIZE_COLUMNS: "list[Column[SeriesSize]]" = [
 
 @retention.command()
 @_some_series
-@list_flags()
+@limit_flag()
 @with_client
 def plan(client: "Client", series: str | None, limit: int, as_json: bool) -> None:
     """Show for every series what a run of its rule would remove now, and when the next one is due.
@@ -405,7 +401,6 @@ def _bar(span: "PlannedSpan", most: int) -> str:
 @click.option("--approve", is_flag=True, help="Approve the run that waits, or the new one if it would wait.")
 @click.option("--no-wait", is_flag=True, help="Return as soon as the run has started.")
 @yes_flag
-@json_flag
 @with_client
 def run(client: "Client", series: str, approve: bool, no_wait: bool, yes: bool, as_json: bool) -> None:
     """Run the rule of a series now, as if it were due, and show progress until it ends.
@@ -428,14 +423,14 @@ def run(client: "Client", series: str, approve: bool, no_wait: bool, yes: bool, 
         if as_json:
             for operation in client.watch_operation(ran.operation.id):
                 ended = operation
-            say(json_text(ended))
+            say_json(ended)
         else:
             say(f"Run {ran.number} started {ran.operation.id}")
             ended = watch_operation(client, ran.operation.id)
         if not as_json or ended.state != "DONE":
             report_operation(ended)
         return
-    say(json_text(ran) if as_json else _outcome(ran))
+    show_result(_outcome(ran), ran, json=as_json)
     if ran.state in ("WAITING", "FAILED", "HELD") and ran.approved_at is None:
         raise OperatorError(f"Nothing was removed from {ran.series}.")
 
@@ -463,7 +458,7 @@ def _outcome(ran: "RetentionRunInfo") -> str:
 @retention.command()
 @_some_series
 @urns_flag
-@list_flags(default=100)
+@limit_flag(default=100)
 @with_client
 def history(client: "Client", series: str | None, limit: int, as_json: bool, urns: bool) -> None:
     """List the runs of retention rules, newest first. Show rows removed, rule and requester of each run.
@@ -477,7 +472,7 @@ def history(client: "Client", series: str | None, limit: int, as_json: bool, urn
 @retention.command()
 @_some_series
 @click.option("--days", type=click.IntRange(1, 400), default=30, show_default=True, help="How many days back.")
-@list_flags()
+@limit_flag()
 @with_client
 def sizes(client: "Client", series: str | None, days: int, limit: int, as_json: bool) -> None:
     """List the rows and sizes of series by day.

@@ -209,7 +209,8 @@ class plain_errors:  # noqa: N801 - reads as a word in `with`
         if isinstance(error, KeyboardInterrupt | click.Abort):
             raise SystemExit(INTERRUPTED) from None
         if isinstance(error, Exception) and not isinstance(error, click.ClickException | click.exceptions.Exit):
-            if _debugging():
+            context = click.get_current_context(silent=True)
+            if context is not None and context.find_root().params.get("debug"):
                 import traceback
 
                 traceback.print_exception(error)
@@ -243,13 +244,8 @@ def _owner_hint(error: OSError) -> str:
 
     from watchword.files import owner_in_the_way
 
-    found = owner_in_the_way(Path(error.filename))
-    return "" if found is None else f". {found[0]} belongs to user {found[1]}: run this as that user."
-
-
-def _debugging() -> bool:
-    context = click.get_current_context(silent=True)
-    return context is not None and bool(context.find_root().params.get("debug"))
+    obstacle = owner_in_the_way(Path(error.filename))
+    return "" if obstacle is None else f". {obstacle[0]} belongs to user {obstacle[1]}: run this as that user."
 
 
 def _print_error(message: str, code: int) -> int:

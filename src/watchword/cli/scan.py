@@ -143,11 +143,7 @@ def scan(paths: tuple[str, ...], revoke: bool, yes: bool, as_json: bool, connect
                 confirm(f"Revoke {plural(len(search.live), 'token')}? This cannot be undone.", yes=yes)
             search.revoke(quiet=as_json)
         if as_json:
-            rows = [
-                {"file": hit.file, "line": hit.line, "column": hit.column} | json_value(hit.verdict)
-                for hit in search.hits
-            ]
-            show_list(rows, [], json=True, empty="")
+            show_list([hit.json for hit in search.hits], [], json=True, empty="")
     places = sum(hit.verdict.live for hit in search.hits)
     if places:
         hint = "" if asks else " No server was asked: sign in, or pass --token-file, WATCHWORD_TOKEN or --as."

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from watchword.cli.options import json_flag, list_flags, page_size, urns_flag, yes_flag
+from watchword.cli.options import limit_flag, page_size, urns_flag, yes_flag
 from watchword.cli.output import (
     Cell,
     Column,
@@ -92,7 +92,6 @@ def task() -> None:
 
 @task.command(cls=_TaskCommand)
 @_id
-@json_flag
 @with_client
 def status(client: "Client", task_id: str, as_json: bool) -> None:
     """Show the progress of an operation or task.
@@ -167,7 +166,6 @@ def _task_pairs(found: "TaskInfo") -> dict[str, Cell]:
 
 @task.command(cls=_TaskCommand)
 @_id
-@json_flag
 @with_client
 def watch(client: "Client", task_id: str, as_json: bool) -> None:
     """Show the progress of an operation until it ends; exit with 1 if it failed or was cancelled.
@@ -185,7 +183,7 @@ def watch(client: "Client", task_id: str, as_json: bool) -> None:
 
 @task.command("list")
 @urns_flag
-@list_flags(default=100)
+@limit_flag(default=100)
 @with_client
 def list_operations(client: "Client", limit: int, as_json: bool, urns: bool) -> None:
     """List operations, newest first.
@@ -200,7 +198,6 @@ def list_operations(client: "Client", limit: int, as_json: bool, urns: bool) -> 
 @_id
 @click.option("--wait", is_flag=True, help="Wait until it ends; exit with 1 if it was done or failed before.")
 @yes_flag
-@json_flag
 @with_client
 def cancel(client: "Client", task_id: str, wait: bool, yes: bool, as_json: bool) -> None:
     """Cancel an operation. Rows that were deleted stay deleted; an unfinished copy is removed.
@@ -314,16 +311,13 @@ def _show_progress(
 ) -> T:
     has_bar = on_terminal() and not console().is_dumb_terminal
     try:
-        with nullcontext(_show_nothing) if quiet else _bar() if has_bar else _lines() as show:
+        with nullcontext(lambda _: None) if quiet else _bar() if has_bar else _lines() as show:
             for one in patiently(poll):
                 show(progress_of(one))
     except KeyboardInterrupt:
         warn(f"The operation continues. To watch it again: watchword task watch {task_id}")
         raise
     return one
-
-
-def _show_nothing(_: OperationProgress) -> None: ...
 
 
 @contextmanager

@@ -4,7 +4,7 @@
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import timedelta
@@ -23,7 +23,7 @@ from watchword.cli.options import (
     TimeParam,
     add_options,
     json_flag,
-    list_flags,
+    limit_flag,
     page_size,
     repeatable,
     setting_flags,
@@ -70,7 +70,7 @@ from watchword.domain.tokens import SUSPENDED, TokenStatus, check_token_id
 from watchword.settings import Settings, load
 
 if TYPE_CHECKING:
-    from watchword.client import ActorTokenCount, Client, NewToken, TokenFilter, TokenInfo
+    from watchword.client import ActorTokenCount, Client, DayCountInfo, NewToken, TokenFilter, TokenInfo
     from watchword.domain.tokens import TokenRecord
 
 STDIN = "-"
@@ -156,7 +156,7 @@ class TokenFlags:
         if values["unused_for"] is not None:
             values["unused_for"] = f"PT{values['unused_for'] // 1000}S"
         return [
-            TokenFilter(one.field, list(value) if isinstance(value, tuple) else str(value), condition=one.condition)
+            TokenFilter(one.field, value, condition=one.condition)
             for one in _FILTERS
             if (value := values[one.name]) not in (None, ())
         ]
@@ -177,7 +177,7 @@ def _with_selection(command: CommandFunction) -> CommandFunction:
 @click.option("--sort", type=_SORT, help="Field to sort by. [default: expiresAt, latest first]")
 @click.option("--descending", is_flag=True, help="Sort in descending order.")
 @urns_flag
-@list_flags()
+@limit_flag()
 @with_client
 def list_tokens(
     client: "Client", selection: TokenFlags, sort: str | None, descending: bool, limit: int, as_json: bool, urns: bool
@@ -202,7 +202,6 @@ def list_tokens(
 
 @token.command()
 @click.argument("token_id", metavar="ID")
-@json_flag
 @with_client
 def show(client: "Client", token_id: str, as_json: bool) -> None:
     """Show one token by its id or URN, revoked ones included; - reads the id or the token itself from standard input.
@@ -326,7 +325,6 @@ def create(
 @token.command()
 @click.option("--name", required=True, help="Name that says what the token is for.")
 @_with_new_token
-@json_flag
 @with_client
 def derive(client: "Client", wanted: dict[str, Any], as_json: bool) -> None:
     """Derive a token with fewer rights or a shorter lifetime from your own and print it once.
@@ -343,7 +341,6 @@ def derive(client: "Client", wanted: dict[str, Any], as_json: bool) -> None:
 @click.argument("token_id", metavar="ID")
 @click.option("--name", help="New name.")
 @click.option("--description", help="New description; an empty one is removed.")
-@json_flag
 @with_client
 def edit(client: "Client", token_id: str, name: str | None, description: str | None, as_json: bool) -> None:
     """Change the name or description of a token. Limits and expiry cannot be changed: rotate it or create another.
@@ -523,7 +520,6 @@ def _print_created(secret: str, made: "TokenInfo", *, json: bool) -> None:
 @click.option("--cascade", is_flag=True, help="Also revoke tokens that were created with one of them.")
 @click.option("--dry-run", is_flag=True, help="Only show how many tokens of which users would be revoked.")
 @yes_flag
-@json_flag
 @with_client
 def revoke(client: "Client", token_ids: tuple[str, ...], selection: TokenFlags, cascade: bool, **how: bool) -> None:
     """Revoke tokens and everything derived from them. From then on every instance rejects them.
@@ -627,15 +623,8 @@ def _read_ids(given: Iterable[str]) -> Iterator[str]:
         yield from found
 
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from watchword.client import Client, DayCountInfo
-
-
 @click.command(cls=Command)
 @click.option("--all", "all_actors", is_flag=True, help="Tokens of every user, not only your own.")
-@json_flag
 @with_client
 def overview(client: "Client", all_actors: bool, as_json: bool) -> None:
     """Show how many tokens there are, when they expire and how they are used.

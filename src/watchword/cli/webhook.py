@@ -1,6 +1,6 @@
 """`watchword webhook` and `watchword mail`."""
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -13,17 +13,16 @@ from watchword.cli.options import (
     add_options,
     full_urn,
     json_flag,
-    list_flags,
+    limit_flag,
     need_change,
     page_size,
     repeatable,
     with_settings,
     yes_flag,
 )
-from watchword.cli.output import Column, TimeCell, json_text, say, show_list, show_one, show_result, warn
+from watchword.cli.output import Column, TimeCell, say, say_json, show_list, show_one, show_result, warn
 from watchword.cli.remote import confirm, with_client
 from watchword.cli.run import CommandGroup, WrongUse
-from watchword.client.records import from_millis
 from watchword.domain.errors import Fault, OperatorError
 from watchword.domain.mail import MailKind, SendResult, one_line
 from watchword.domain.names import GROUP_PREFIX, check_email
@@ -76,7 +75,6 @@ def webhook() -> None:
 @click.option("--name", required=True, help="Display name.")
 @click.option("--to", metavar="URL", required=True, help="URL that gets the events.")
 @_filter
-@json_flag
 @with_client
 def create(client: "Client", id_: str | None, as_json: bool, **wanted: Any) -> None:
     """Create a webhook and print its secret once. It gets the events that match from now on.
@@ -89,7 +87,7 @@ def create(client: "Client", id_: str | None, as_json: bool, **wanted: Any) -> N
 
 
 @webhook.command("list")
-@list_flags()
+@limit_flag()
 @with_client
 def list_webhooks(client: "Client", limit: int, as_json: bool) -> None:
     """List webhooks.
@@ -101,7 +99,6 @@ def list_webhooks(client: "Client", limit: int, as_json: bool) -> None:
 
 @webhook.command()
 @_webhook
-@json_flag
 @with_client
 def show(client: "Client", id_: str, as_json: bool) -> None:
     """Show a webhook: its filter, its state and how many deliveries wait.
@@ -136,7 +133,6 @@ def show(client: "Client", id_: str, as_json: bool) -> None:
 @click.option("--to", metavar="URL", help="URL that gets the events.")
 @_filter
 @click.option("--enable/--disable", "enabled", default=None, help="Whether events are queued and sent.")
-@json_flag
 @with_client
 def update(client: "Client", id_: str, as_json: bool, **wanted: Any) -> None:
     """Change a webhook: given flags replace its values, the rest stays. --action '' removes the filter by action.
@@ -154,7 +150,6 @@ def update(client: "Client", id_: str, as_json: bool, **wanted: Any) -> None:
 
 @webhook.command()
 @_webhook
-@json_flag
 @with_client
 def test(client: "Client", id_: str, as_json: bool) -> None:
     """Send a test message and show the answer; exit with 1 if it was not accepted.
@@ -171,7 +166,6 @@ def test(client: "Client", id_: str, as_json: bool) -> None:
 @webhook.command()
 @_webhook
 @click.option("--overlap", type=DurationParam(), help="How long the old secret signs too. [default: 1d]")
-@json_flag
 @with_client
 def rotate(client: "Client", id_: str, overlap: int | None, as_json: bool) -> None:
     """Replace the secret of a webhook and print the new one once.
@@ -187,7 +181,6 @@ def rotate(client: "Client", id_: str, overlap: int | None, as_json: bool) -> No
 @webhook.command()
 @_webhook
 @yes_flag
-@json_flag
 @with_client
 def delete(client: "Client", id_: str, yes: bool, as_json: bool) -> None:
     """Delete a webhook and its deliveries.
@@ -204,7 +197,7 @@ def delete(client: "Client", id_: str, yes: bool, as_json: bool) -> None:
 @webhook.command()
 @_webhook
 @click.option("--waiting", is_flag=True, help="Only those that were not accepted yet.")
-@list_flags(default=100)
+@limit_flag(default=100)
 @with_client
 def deliveries(client: "Client", id_: str, waiting: bool, limit: int, as_json: bool) -> None:
     """List the deliveries of a webhook, newest first. --json has each attempt with its answer.
@@ -219,9 +212,8 @@ def deliveries(client: "Client", id_: str, waiting: bool, limit: int, as_json: b
 @_webhook
 @click.option("--delivery", metavar="ID", help="Send this delivery again.")
 @click.option("--since", type=TimeParam(ago=True), help="Send all events since a date, time, or span back such as 1d.")
-@json_flag
 @with_client
-def replay(client: "Client", id_: str, delivery: str | None, since: int | None, as_json: bool) -> None:
+def replay(client: "Client", id_: str, delivery: str | None, since: datetime | None, as_json: bool) -> None:
     """Send deliveries again: one, all events since a time, or, without a flag, all waiting deliveries.
 
     A stopped webhook resumes.
@@ -231,8 +223,7 @@ def replay(client: "Client", id_: str, delivery: str | None, since: int | None, 
     """
     if delivery is not None and since is not None:
         raise WrongUse("Pass --delivery or --since, not both.")
-    when = None if since is None else from_millis(since)
-    done = client.replay_webhook(id_, delivery_id=delivery, since=when)
+    done = client.replay_webhook(id_, delivery_id=delivery, since=since)
     show_result(f"{done.queued:,} {'delivery' if done.queued == 1 else 'deliveries'} to send.", done, json=as_json)
     if done.until is not None:
         warn(f"Later events had no room. When these are delivered, run again with --since {TimeCell(done.until).iso}")
@@ -251,7 +242,7 @@ def _given(wanted: dict[str, Any]) -> dict[str, Any]:
 
 def _show_new(made: "NewWebhook", *, json: bool) -> None:
     if json:
-        say(json_text({"id": made.webhook.id, "secret": made.secret.reveal()}))
+        say_json({"id": made.webhook.id, "secret": made.secret.reveal()})
         return
     say(made.secret.reveal())
     warn(f"This is the secret of the webhook {made.webhook.id}. It is not shown again.")
@@ -274,7 +265,6 @@ def mail() -> None:
 @mail.command()
 @click.option("--off", type=_KIND, multiple=True, help="Get no more mail of this kind. Repeatable.")
 @click.option("--on", type=_KIND, multiple=True, help="Get mail of this kind again. Repeatable.")
-@json_flag
 @with_client
 def preferences(client: "Client", off: tuple[str, ...], on: tuple[str, ...], as_json: bool) -> None:
     """Show which kinds of mail you want, after switching some off or on, and which of them the server sends.
@@ -285,7 +275,7 @@ def preferences(client: "Client", off: tuple[str, ...], on: tuple[str, ...], as_
         raise WrongUse("--off and --on must not name the same kind.")
     found = client.mail_preferences()
     if off or on:
-        unwanted = {one.kind for one in found if not one.enabled} | set(off)
+        unwanted = {preference.kind for preference in found if not preference.enabled} | set(off)
         client.set_mail_preferences(sorted(unwanted - set(on)))
         found = client.mail_preferences()
     show_list(found, _PREFERENCES, json=as_json, empty="")

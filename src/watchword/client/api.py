@@ -14,6 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, NamedTuple, ParamSpec, Protocol, TypeVar, cast, overload
 from urllib.parse import urlencode
 
+from watchword.client.errors import ARGUMENTS
 from watchword.client.records import (
     ActorInfo,
     ActorSummary,
@@ -82,6 +83,7 @@ DEVICE_CLIENT = "watchword-cli"
 DEVICE_GRANT = "urn:ietf:params:oauth:grant-type:device_code"
 PAGE_SIZE = 1_000
 _PAGE_SIZE = {"count": "page_size"}
+_FIELDS = {argument: graphql for graphql, argument in ARGUMENTS.items()}
 _RULE_DURATIONS = frozenset({"keep", "removeAfter"})
 _OPERATION_ID, _WEBHOOK_ID = {"id": "operation_id"}, {"id": "webhook_id"}
 PLAN_PAGE_SIZE = 10  # the most series that one request plans
@@ -171,24 +173,14 @@ def _list_by_cursor(
 
     page: list[R] = []
     cursor = None
-    is_last = False
-    while not is_last:
+    while True:
         variables = {f"input: {input_type}": {**wanted, "cursor": cursor}}
         selected = f"cursor {items} {{ {selection(kind)} }}"
         request = ask(call, read, variables, selected=selected, arguments={**_PAGE_SIZE, **(names or {})})
         page, cursor = yield Step(page, request)
-        is_last = cursor is None
+        if cursor is None:
+            break
     yield Step(page, None)
-
-
-def _poll(request: ApiRequest[T], is_final: Callable[[T], bool], every: float) -> Listing[T]:
-    """Send the same request until its answer is final. Gives every answer, the final one included."""
-    if not every > 0:
-        raise ValueError("every must be more than 0 seconds.")
-    found = yield Step((), request)
-    while not is_final(found):
-        found = yield Step([found], request, every)
-    yield Step([found], None)
 
 
 def ask(
@@ -363,7 +355,7 @@ class Api:
             "name": name,
             "description": description,
             **_lifetime(duration),
-            **_limits(scopes, audience, networks),
+            **_word_lists(scopes=scopes, audience=audience, networks=networks),
         }
         return _new_token("createAccessToken", {"input: GetAccessTokenInput!": wanted}, key)
 
@@ -383,7 +375,8 @@ class Api:
         duration that are not given are those of the parent.
         """
         lifetime = {} if duration is None else _lifetime(duration)
-        wanted = {"name": name, "description": description, **lifetime, **_limits(scopes, audience, networks)}
+        limits = _word_lists(scopes=scopes, audience=audience, networks=networks)
+        wanted = {"name": name, "description": description, **lifetime, **limits}
         return _new_token("deriveAccessToken", {"input: DeriveAccessTokenInput!": wanted}, key)
 
     @_sends
@@ -589,12 +582,8 @@ class Api:
     @_lists
     def holders(self, privilege: str, *, page_size: int = PAGE_SIZE) -> Listing[PrivilegeHolder]:
         """List who holds a privilege or scope, once for each way: all users first, then actors by urn."""
-
-        def fetch(start: int, count: int) -> ApiRequest[ResultPage[PrivilegeHolder]]:
-            wanted = {"privilege": privilege, "start": start, "count": count}
-            return _page("listPrivilegeHolders", "holders", PrivilegeHolder, "ListPrivilegeHoldersInput!", wanted)
-
-        return list_by_offset(fetch, lambda one: f"{one.actor_urn} {one.policy_urn} {one.group_urn}", page_size)
+        listed = ("listPrivilegeHolders", "holders", PrivilegeHolder, "ListPrivilegeHoldersInput!")
+        return _list_records(*listed, page_size, key=("actor_urn", "policy_urn", "group_urn"), privilege=privilege)
 
     @_sends
     def get_policy(self, urn: str) -> ApiRequest[PolicyInfo]:
@@ -695,25 +684,18 @@ class Api:
     @_lists
     def group_members(self, urn: str, *, page_size: int = PAGE_SIZE) -> Listing[UserInfo]:
         """List the members of a group."""
-
-        def fetch(start: int, count: int) -> ApiRequest[ResultPage[UserInfo]]:
-            wanted = {"groupUrn": urn, "start": start, "count": count}
-            page = _page("listGroupMembers", "members", UserInfo, "ListGroupMembersInput!", wanted)
-            return replace(page, arguments={"groupUrn": "urn"})
-
-        return list_by_offset(fetch, lambda member: member.urn, page_size)
+        listed = ("listGroupMembers", "members", UserInfo, "ListGroupMembersInput!")
+        return _list_records(*listed, page_size, names={"groupUrn": "urn"}, groupUrn=urn)
 
     @_sends
     def add_members(self, group: str, users: Iterable[str]) -> ApiRequest[None]:
         """Add users to a group."""
-        variables = {"input: GroupMembersInput!": {"groupUrn": group, "userUrns": as_list("users", users)}}
-        return ask("addGroupMembers", _require_true, variables, mutation=True)
+        return _change_members("addGroupMembers", group, users)
 
     @_sends
     def remove_members(self, group: str, users: Iterable[str]) -> ApiRequest[None]:
         """Remove users from a group."""
-        variables = {"input: GroupMembersInput!": {"groupUrn": group, "userUrns": as_list("users", users)}}
-        return ask("removeGroupMembers", _require_true, variables, mutation=True)
+        return _change_members("removeGroupMembers", group, users)
 
     @_lists
     def actors(
@@ -752,7 +734,7 @@ class Api:
     ) -> Listing[SessionInfo]:
         """List the console sessions of an actor, or of all actors; without either, of the caller."""
         listed = ("listSessions", "sessions", SessionInfo, "ListSessionsInput")
-        return _list_records(*listed, page_size, key="id", actorUrn=actor, all=all_actors)
+        return _list_records(*listed, page_size, key=("id",), actorUrn=actor, all=all_actors)
 
     @_sends
     def end_session(self, session_id: str) -> ApiRequest[None]:
@@ -819,8 +801,7 @@ class Api:
         events that target or name an actor, or target one of its tokens. Needs View Audit Log.
         """
         wanted: dict[str, Any] = {"count": page_size}
-        lists = {"actions": as_list("actions", actions), "targets": as_list("targets", targets)}
-        lists |= {"actorUrns": as_list("actors", actors), "aboutUrns": as_list("about", about)}
+        lists = _word_lists(actions=actions, targets=targets, actors=actors, about=about)
         wanted |= {name: words for name, words in lists.items() if words}
         times = {"since": since, "until": until}
         wanted |= {name: to_millis(name, when) for name, when in times.items() if when is not None}
@@ -851,7 +832,7 @@ class Api:
             "name": name,
             "url": url,
             "enabled": enabled,
-            **_event_filter(actions, actors, groups),
+            **_word_lists(actions=actions, actors=actors, groups=groups),
         }
         variables = {"input: CreateWebhookInput!": wanted}
         return ask("createWebhook", NewWebhook, variables, mutation=True, arguments=_WEBHOOK_ID)
@@ -859,7 +840,7 @@ class Api:
     @_lists
     def webhooks(self, *, page_size: int = PAGE_SIZE) -> Listing[WebhookInfo]:
         """List webhooks."""
-        return _list_records("listWebhooks", "webhooks", WebhookInfo, "ListWebhooksInput", page_size, key="id")
+        return _list_records("listWebhooks", "webhooks", WebhookInfo, "ListWebhooksInput", page_size, key=("id",))
 
     @_sends
     def get_webhook(self, webhook_id: str) -> ApiRequest[WebhookInfo]:
@@ -879,7 +860,8 @@ class Api:
         enabled: bool | None = None,
     ) -> ApiRequest[WebhookInfo]:
         """Change a webhook; None stays as it is. Enabling a stopped one sends the waiting deliveries."""
-        wanted = {"name": name, "url": url, "enabled": enabled, **_event_filter(actions, actors, groups)}
+        lists = _word_lists(actions=actions, actors=actors, groups=groups)
+        wanted = {"name": name, "url": url, "enabled": enabled, **lists}
         variables = {"id: String!": webhook_id, "input: UpdateWebhookInput!": wanted}
         return ask("updateWebhook", WebhookInfo, variables, mutation=True, arguments=_WEBHOOK_ID)
 
@@ -987,7 +969,7 @@ class Api:
     @_lists
     def operations(self, *, page_size: int = PAGE_SIZE) -> Listing[OperationInfo]:
         """List operations, newest first. Needs Truncate time series index."""
-        return _list_records("operations", "operations", OperationInfo, "ListOperationsInput", page_size, key="id")
+        return _list_records("operations", "operations", OperationInfo, "ListOperationsInput", page_size, key=("id",))
 
     @_sends
     def get_operation(self, operation_id: str) -> ApiRequest[OperationInfo]:
@@ -1005,7 +987,13 @@ class Api:
     @_lists
     def watch_operation(self, operation_id: str, every: float = 1.0) -> Listing[OperationInfo]:
         """Give the operation every `every` seconds until it is over."""
-        return _poll(_operation(operation_id), lambda found: found.is_over, every)
+        if not every > 0:
+            raise ValueError("every must be more than 0 seconds.")
+        request = _operation(operation_id)
+        operation = yield Step((), request)
+        while not operation.is_over:
+            operation = yield Step([operation], request, every)
+        yield Step([operation], None)
 
     @_sends
     def retention_rules(self) -> ApiRequest[tuple[RetentionRuleInfo, ...]]:
@@ -1089,13 +1077,13 @@ class Api:
         Truncate time series index.
         """
         call = "retentionPlan", "plans", SeriesPlanInfo, "RetentionPlanInput"
-        return _list_records(*call, PLAN_PAGE_SIZE, key="series", series=series)
+        return _list_records(*call, PLAN_PAGE_SIZE, key=("series",), series=series)
 
     @_lists
     def retention_runs(self, series: str | None = None, *, page_size: int = PAGE_SIZE) -> Listing[RetentionRunInfo]:
         """List the runs of retention rules, newest first. Needs Truncate time series index."""
         call = "retentionRuns", "runs", RetentionRunInfo, "ListRetentionRunsInput"
-        return _list_records(*call, page_size, key="number", series=series)
+        return _list_records(*call, page_size, key=("number",), series=series)
 
     @_sends
     def run_retention(self, series: str) -> ApiRequest[RetentionRunInfo]:
@@ -1125,32 +1113,38 @@ def _ask_tuple(call: str, kind: type[R], variables: Json | None = None) -> ApiRe
     return ask(call, lambda found: tuple(record(kind, one) for one in found), variables, selected=selection(kind))
 
 
-def _page(call: str, items: str, kind: type[R], input_type: str, wanted: Json) -> ApiRequest[ResultPage[R]]:
+def _page(
+    call: str, items: str, kind: type[R], input_type: str, wanted: Json, names: Mapping[str, str] | None = None
+) -> ApiRequest[ResultPage[R]]:
     def read(found: Json) -> ResultPage[R]:
         return ResultPage(tuple(record(kind, item) for item in found[items]), found["total"])
 
-    return ask(call, read, {f"input: {input_type}": wanted}, selected=f"total {items} {{ {selection(kind)} }}")
+    selected = f"total {items} {{ {selection(kind)} }}"
+    return ask(call, read, {f"input: {input_type}": wanted}, selected=selected, arguments=names)
 
 
 def _list_records(
-    call: str, items: str, kind: type[R], input_type: str, page_size: int, *, key: str = "urn", **wanted: Any
+    call: str,
+    items: str,
+    kind: type[R],
+    input_type: str,
+    page_size: int,
+    *,
+    key: Sequence[str] = ("urn",),
+    names: Mapping[str, str] | None = None,
+    **wanted: Any,
 ) -> Listing[R]:
-    """List records that `key` identifies."""
+    """List records that the fields of `key` identify."""
 
     def fetch(start: int, count: int) -> ApiRequest[ResultPage[R]]:
-        return _page(call, items, kind, input_type, {"start": start, "count": count, **wanted})
+        return _page(call, items, kind, input_type, {"start": start, "count": count, **wanted}, names)
 
-    return list_by_offset(fetch, lambda item: str(getattr(item, key)), page_size)
+    return list_by_offset(fetch, lambda item: " ".join(str(getattr(item, name)) for name in key), page_size)
 
 
-def _event_filter(
-    actions: Iterable[str] | None, actors: Iterable[str] | None, groups: Iterable[str] | None
-) -> dict[str, list[str] | None]:
-    return {
-        "actions": None if actions is None else as_list("actions", actions),
-        "actorUrns": None if actors is None else as_list("actors", actors),
-        "groupUrns": None if groups is None else as_list("groups", groups),
-    }
+def _change_members(call: str, group: str, users: Iterable[str]) -> ApiRequest[None]:
+    variables = {"input: GroupMembersInput!": {"groupUrn": group, **_word_lists(users=users)}}
+    return ask(call, _require_true, variables, mutation=True)
 
 
 def _form(path: str, fields: Mapping[str, str], read: Callable[[Any], T], **how: Any) -> ApiRequest[T]:
@@ -1194,12 +1188,10 @@ def _iso(argument: str, span: timedelta | str | None) -> str | None:
     return span if milliseconds is None else written_iso(milliseconds)
 
 
-def _limits(
-    scopes: Iterable[str] | None, audience: Iterable[str] | None, networks: Iterable[str] | None
-) -> dict[str, list[str]]:
-    given = {"scopes": scopes, "audience": audience, "networks": networks}
+def _word_lists(**given: Iterable[str] | None) -> dict[str, list[str]]:
+    """The lists that are given, by the GraphQL names of the arguments."""
     lists = {name: as_list(name, words) for name, words in given.items() if words is not None}
-    return {"allowedNetworks" if name == "networks" else name: words for name, words in lists.items()}
+    return {_FIELDS.get(name, name): words for name, words in lists.items()}
 
 
 def as_list(argument: str, words: Iterable[str]) -> list[str]:

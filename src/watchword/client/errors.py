@@ -24,7 +24,7 @@ from typing import Any
 from watchword.domain.errors import OperatorError
 
 # Arguments whose name is not the snake case of the GraphQL field.
-_ARGUMENTS = {
+ARGUMENTS = {
     "Idempotency-Key": "key",
     "aboutUrns": "about",
     "actorUrn": "actor",
@@ -110,7 +110,7 @@ class BadRequest(RequestRejected):
             return
         first, *rest = self.field.removeprefix("input.").split(".")
         word, bracket, index = first.partition("[")
-        known = {**_ARGUMENTS, **names}
+        known = {**ARGUMENTS, **names}
         self.argument = ".".join([known.get(word, snake_case(word)) + bracket + index, *map(snake_case, rest)])
         self.args = (re.sub(rf"(?<![\w.])(input\.)?{re.escape(self.field)}(?!\w)", self.argument, self.message),)
 

@@ -156,13 +156,13 @@ class ServerConnection:
     def explain(self, failure: WatchwordError) -> WatchwordError:
         """Say so where http meets a TLS port, or https a plain one. May open another connection."""
         scheme, _, rest = self._shown.partition("://")
-        told = str(failure)
+        sentence = str(failure)
         if not isinstance(failure, Unreachable) or self.socket is not None:
             return failure
-        if scheme.lower() == "https" and ("WRONG_VERSION_NUMBER" in told or "RECORD_LAYER_FAILURE" in told):
-            return Unreachable(f"{told} The server does not use TLS on this port.", use_url=f"http://{rest}")
+        if scheme.lower() == "https" and ("WRONG_VERSION_NUMBER" in sentence or "RECORD_LAYER_FAILURE" in sentence):
+            return Unreachable(f"{sentence} The server does not use TLS on this port.", use_url=f"http://{rest}")
         if scheme.lower() == "http" and failure.is_garbled and speaks_tls(self._shown):
-            return Unreachable(f"{told} The server uses TLS on this port.", use_url=f"https://{rest}")
+            return Unreachable(f"{sentence} The server uses TLS on this port.", use_url=f"https://{rest}")
         return failure
 
 
@@ -368,8 +368,8 @@ class RequestRetries:
         """Seconds to wait before the next try; None to give up."""
         if self._left <= 0 or not self._may_retry(failure):
             return None
-        asked = failure.retry_after if isinstance(failure, RequestRejected) else None
-        pause = self._pause if asked is None else asked
+        requested = failure.retry_after if isinstance(failure, RequestRejected) else None
+        pause = self._pause if requested is None else requested
         if pause > LONGEST_PAUSE:
             return None
         self._left -= 1

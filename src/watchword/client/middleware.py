@@ -89,7 +89,9 @@ class VerifyTokens:
         query = urlencode([(f"watchword.{kind}", word) for kind, words in lists.items() for word in words])
         self._url = f"{self._connection.url}/auth{'?' if query else ''}{query}"
         self._public = frozenset(as_list("public", public))
-        self._cache = _VerifiedCache(remember)
+        self._remember = remember
+        self._verified: OrderedDict[bytes, tuple[float, VerifiedToken]] = OrderedDict()
+        """Identities, and until when they count, by a digest of the token and the client's address."""
         self._pool: tuple[asyncio.AbstractEventLoop, httpx.AsyncClient] | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -123,8 +125,8 @@ class VerifyTokens:
             return _no(BAD_REQUEST, Reason.INVALID_HEADER.word, AUTHORIZATION_TOO_LONG)
         host = (scope.get("client") or ("",))[0]
         key = sha256(host.encode() + b"\0" + value).digest()
-        known = self._cache.get(key)
-        if known is not None:
+        until, known = self._verified.get(key, (0.0, None))
+        if known is not None and time.monotonic() < until:
             return _Verdict(known)
         try:
             verdict = await self._ask(value, host)
@@ -132,8 +134,11 @@ class VerifyTokens:
             return self._unavailable("the request could not be written")
         except (httpx.HTTPError, TimeoutError) as error:
             return self._unavailable(f"{type(error).__name__}: {error}".rstrip(": "))
-        if verdict.identity is not None:
-            self._cache.put(key, verdict.identity)
+        if verdict.identity is not None and self._remember:
+            self._verified[key] = time.monotonic() + self._remember, verdict.identity
+            self._verified.move_to_end(key)
+            while len(self._verified) > MAX_CACHED:
+                self._verified.popitem(last=False)
         return verdict
 
     async def _ask(self, authorization: bytes, host: str) -> _Verdict:
@@ -186,25 +191,6 @@ class VerifyTokens:
             await send(message)
 
         return send_and_close
-
-
-class _VerifiedCache:
-    """Identities by a digest of the token and the client's address."""
-
-    def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
-        self._known: OrderedDict[bytes, tuple[float, VerifiedToken]] = OrderedDict()
-
-    def get(self, key: bytes) -> VerifiedToken | None:
-        until, found = self._known.get(key, (0.0, None))
-        return found if time.monotonic() < until else None
-
-    def put(self, key: bytes, found: VerifiedToken) -> None:
-        if self._seconds:
-            self._known[key] = time.monotonic() + self._seconds, found
-            self._known.move_to_end(key)
-            while len(self._known) > MAX_CACHED:
-                self._known.popitem(last=False)
 
 
 def _normalized(name: bytes) -> bytes:

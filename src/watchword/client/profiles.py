@@ -82,10 +82,7 @@ def choose_server(
             )
         return ChosenServer(named.url, named)
     where = url or environment.url
-    if where is not None and has_caller:
-        return ChosenServer(where)
-    name = environment.profile or profiles.current
-    if where is None and name is not None:
+    if where is None and (name := environment.profile or profiles.current) is not None:
         named = profiles.get(name)
         return ChosenServer(named.url, None if has_caller else named)
     where = where or DEFAULT_URL

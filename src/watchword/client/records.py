@@ -777,11 +777,16 @@ class RetentionRunInfo(Record):
     error: str | None
 
 
-class PlannedSpan(Record):
-    """The rows between the start of this span and that of the next one, and how many of them would be removed."""
+class TimeSpan(Record):
+    """The rows between the start of this span and the start of the next one."""
 
     start: datetime = field(metadata={GRAPHQL_NAME: "startMillis"})
     rows: int
+
+
+class PlannedSpan(TimeSpan):
+    """A span, and how many of its rows would be removed."""
+
     rows_to_remove: int
 
 
@@ -808,13 +813,6 @@ class SeriesSize(Record):
     day: datetime = field(metadata={GRAPHQL_NAME: "dayMillis"})
     rows: int
     size_in_bytes: int
-
-
-class TimeSpan(Record):
-    """The rows between the start of this span and the start of the next one."""
-
-    start: datetime = field(metadata={GRAPHQL_NAME: "startMillis"})
-    rows: int
 
 
 class TimeseriesHistogram(Record):
@@ -844,10 +842,6 @@ class TokenClaims(Record):
 
     issued_at: datetime
     expires_at: datetime | None
-
-    def remaining(self) -> timedelta | None:
-        """None: the token never expires."""
-        return None if self.expires_at is None else self.expires_at - datetime.now(UTC)
 
     def elapsed_share(self) -> float:
         """0.0 for a token that never expires, 1.0 or more for one that has expired."""
