@@ -78,18 +78,13 @@ CONFIG: dict[str, Any] = {
     "patchCapable": False,
     "statefulIngestionCapable": False,
     "telemetry": {"enabledCli": False},
-    "watchword": {
-        "version": __version__,
-        "capabilities": ["tokens", "accounts", "policies", "groups", "events", "operations"],
-    },
 }
+CAPABILITIES = ("tokens", "accounts", "policies", "groups", "events", "operations")
 
 
 def _config(settings: Settings) -> dict[str, Any]:
-    ours = CONFIG["watchword"]
-    if settings.datahub_salt is not None:
-        ours = ours | {"capabilities": [*ours["capabilities"], DATAHUB_TOKENS]}
-    return CONFIG | {"watchword": ours}
+    more = [] if settings.datahub_salt is None else [DATAHUB_TOKENS]
+    return CONFIG | {"watchword": {"version": __version__, "capabilities": [*CAPABILITIES, *more]}}
 
 
 class _Done:
@@ -116,9 +111,7 @@ class App:
         core = services.core
         pages = ConsoleRequests(settings)
         self._worker = WorkerState(settings.trusted_proxies, settings.socket_path is not None, new_id)
-        self._authenticator = Authenticator(
-            settings, core.authority, core.sessions, core.rejections, pages.session_of if settings.console else None
-        )
+        self._authenticator = Authenticator(settings, core, pages.session_of if settings.console else None)
         self._authenticate_bearer = self._authenticator.authenticate_bearer
         self._authenticate_bearer_now = self._authenticator.authenticate_bearer_now
         self._rights_now = core.authority.rights_now
@@ -165,18 +158,13 @@ class App:
             del self._routes[METRICS]
         self._sign_in: SignInEndpoint | None = None
         if services.provider is not None:
-            self._sign_in = endpoint = SignInEndpoint(
-                *(services.provider, settings.claim_rules, core.sessions, core.rejections, services.cookie_seal),
-                core.store.clock,
-                own_url=settings.issuer,
-            )
+            self._sign_in = endpoint = SignInEndpoint(services.provider, services, settings)
             self._routes[SIGN_IN], self._routes[CALLBACK] = {"GET": endpoint.begin}, {"GET": endpoint.callback}
             self._routes[LOGOUT] = {"POST": endpoint.logout}
         if settings.console:
             sessions = SessionEndpoint(
                 *(pages, self._authenticator, core.sessions, core.policies, services.provider),
-                own_url=settings.issuer,
-                data_dir=settings.data_dir,
+                *(settings.issuer, settings.data_dir),
             )
             self._routes[SESSION] = {"GET": sessions.show, "POST": sessions.sign_in, "DELETE": sessions.sign_out}
         if settings.has_devices and self._console is not None:

@@ -24,9 +24,8 @@ from watchword.domain.tokens import AUTHORIZATION_TOO_LONG, MAX_AUTHORIZATION
 from watchword.files import user_name
 from watchword.http.errors import printable, redact
 from watchword.http.requests import UNIX_PEER, UNREADABLE, Request
-from watchword.service.audit import RejectionLog
-from watchword.service.authority import Authority
-from watchword.service.sessions import SessionCaller, Sessions
+from watchword.service import CoreServices
+from watchword.service.sessions import SessionCaller
 from watchword.settings import Settings
 
 CONSOLE_HEADER = "x-watchword-console"
@@ -74,6 +73,7 @@ _FOUND = struct.Struct(f"=BBxx{_ENDS.size + _REST_OF_ID.size}x12xII")
 
 P = TypeVar("P", Bearer, Caller, SessionCaller)
 A = ParamSpec("A")
+ReadSession = Callable[[Request], Secret[str] | None]
 
 
 def _recorded(
@@ -97,18 +97,11 @@ def _recorded(
 
 
 class Authenticator:
-    def __init__(
-        self,
-        settings: Settings,
-        authority: Authority,
-        sessions: Sessions,
-        rejections: RejectionLog,
-        session_of: Callable[[Request], Secret[str] | None] | None,
-    ) -> None:
+    def __init__(self, settings: Settings, core: CoreServices, session_of: ReadSession | None) -> None:
         """Without `session_of`, which reads the cookie, no session is accepted."""
-        self._authority = authority
-        self._sessions = sessions
-        self.rejections = rejections
+        self._authority = core.authority
+        self._sessions = core.sessions
+        self.rejections = core.rejections
         self._session_of = session_of
         self._local_mode = settings.local_mode_on
         self._actor_headers = [name.lower() for name in settings.actor_headers]

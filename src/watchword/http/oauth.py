@@ -10,13 +10,14 @@ approve another program.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
 import orjson
 
-from watchword.domain.actors import Bearer, Caller, Grant, system_precondition
-from watchword.domain.devices import Device, check_host, check_user_code, shown
+from watchword.domain.actors import Bearer, Grant, system_precondition
+from watchword.domain.devices import check_host, check_user_code, shown
 from watchword.domain.errors import Fault, Reason, invalid
 from watchword.domain.keys import KEYS_CACHE_SECONDS
 from watchword.domain.names import name_of
@@ -24,7 +25,7 @@ from watchword.domain.ports import Keys
 from watchword.domain.secret import Secret
 from watchword.domain.token_limits import check_limits
 from watchword.http.authentication import NOT_SIGNED_IN, Authenticator
-from watchword.http.errors import CHALLENGE, JSON, NO_STORE, fault_headers, redact
+from watchword.http.errors import CHALLENGE, JSON, NO_STORE, fault_headers, json_response, redact
 from watchword.http.requests import Request, Response, read_form, read_json
 from watchword.http.sessions import ConsoleRequests
 from watchword.service.audit import RejectionLog
@@ -77,7 +78,7 @@ class OAuthEndpoints:
         if isinstance(found, Fault):
             self._rejections.record_failed_authentication(request.client, request.id, INTROSPECT, found)
             return INACTIVE
-        return Response(200, [JSON, NO_STORE], orjson.dumps(_introspection(found)))
+        return json_response(_introspection(found))
 
     async def _introspect(self, request: Request, bearer: Bearer, token: bytes) -> TokenIntrospection | Fault:
         caller = self._authenticator.caller(bearer, request)
@@ -125,11 +126,10 @@ def metadata(issuer: str, *, devices: bool) -> dict[str, Response]:
 def oauth_fault(fault: Fault) -> Response:
     known = fault.reason in _OAUTH_REASONS
     code = fault.reason.word if known else _ERROR_CODES.get(fault.kind.code, "invalid_request")
-    headers = [JSON, NO_STORE, *fault_headers(fault)]
+    headers = fault_headers(fault)
     if fault.kind.code == 403:
         headers.append(("www-authenticate", _insufficient(fault)))
-    content = {"error": code, "error_description": redact(fault.message)}
-    return Response(fault.kind.code, headers, orjson.dumps(content))
+    return json_response({"error": code, "error_description": redact(fault.message)}, *headers, status=fault.kind.code)
 
 
 def _insufficient(fault: Fault) -> str:
@@ -185,15 +185,17 @@ class DeviceEndpoints:
         started = await self._devices.start(
             _required(form, "client_id"), check_host(form.get("host", "")), _scopes(form), request.client
         )
-        content = {
-            "device_code": started.code.reveal(),
-            "user_code": shown(started.user_code),
-            "verification_uri": self._page,
-            "verification_uri_complete": f"{self._page}?user_code={shown(started.user_code)}",
-            "expires_in": started.seconds,
-            "interval": started.interval,
-        }
-        return Response(200, [JSON, NO_STORE], orjson.dumps(content))
+        user_code = shown(started.user_code)
+        return json_response(
+            {
+                "device_code": started.code.reveal(),
+                "user_code": user_code,
+                "verification_uri": self._page,
+                "verification_uri_complete": f"{self._page}?user_code={user_code}",
+                "expires_in": started.seconds,
+                "interval": started.interval,
+            }
+        )
 
     async def token(self, request: Request) -> Response:
         form = await _form(request)
@@ -210,17 +212,15 @@ class DeviceEndpoints:
             raise
         finally:
             disconnect.cancel()
-        return Response(200, [JSON, NO_STORE], orjson.dumps(_token_answer(created)))
+        return json_response(_token_answer(created))
 
 
+@dataclass(frozen=True, slots=True)
 class DevicePage:
-    def __init__(
-        self, console: ConsoleRequests, authenticator: Authenticator, devices: Devices, rejections: RejectionLog
-    ) -> None:
-        self._console = console
-        self._authenticator = authenticator
-        self._devices = devices
-        self._rejections = rejections
+    _console: ConsoleRequests
+    _authenticator: Authenticator
+    _devices: Devices
+    _rejections: RejectionLog
 
     async def answer(self, request: Request) -> Response:
         """Show the terminal with a user code; with `approve`, approve or deny it."""
@@ -234,7 +234,19 @@ class DevicePage:
         except Fault as fault:
             self._rejections.record_failed_authentication(request.client, request.id, DEVICE, fault)
             raise
-        return Response(200, [JSON, NO_STORE], orjson.dumps(self._content(device, code, grant.caller)))
+        limits = grant.caller.limits
+        return json_response(
+            {
+                "userCode": shown(check_user_code(code)),
+                "client": device.client,
+                "host": device.host,
+                "address": device.peer,
+                "createdAt": device.created_at,
+                "expiresAt": device.ends_at,
+                "scopes": limits.scopes if device.scopes is None else device.scopes,
+                "tokenSeconds": self._devices.token_seconds,
+            }
+        )
 
     async def _authorize(self, request: Request) -> Grant:
         self._console.check(request)
@@ -242,24 +254,8 @@ class DevicePage:
         if session is None:
             raise Fault(Reason.MISSING_CREDENTIAL, NOT_SIGNED_IN)
         caller = (await self._authenticator.authenticate_session(request, session)).caller
-        try:
+        with self._rejections.recording_denial(caller, "device"):
             return await self._devices.authorize(caller)
-        except Fault as fault:
-            if fault.reason is Reason.MISSING_PRIVILEGE:
-                self._rejections.record_denial(caller, "device", fault)
-            raise
-
-    def _content(self, device: Device, code: str, caller: Caller) -> dict[str, Any]:
-        return {
-            "userCode": shown(check_user_code(code)),
-            "client": device.client,
-            "host": device.host,
-            "address": device.peer,
-            "createdAt": device.created_at,
-            "expiresAt": device.ends_at,
-            "scopes": caller.limits.scopes if device.scopes is None else device.scopes,
-            "tokenSeconds": self._devices.token_seconds,
-        }
 
 
 def _token_answer(created: CreatedToken) -> dict[str, Any]:

@@ -10,6 +10,7 @@ the token must name this service. A required privilege is one of this service, s
 
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 from urllib.parse import unquote_to_bytes
 
@@ -62,18 +63,12 @@ def parse_requirements(query: str) -> list[Requirement]:
     return found
 
 
+@dataclass(frozen=True, slots=True)
 class ForwardAuth:
-    def __init__(
-        self,
-        authenticator: Authenticator,
-        authority: Authority,
-        rejections: RejectionLog,
-        count_error: Callable[[Reason], None],
-    ) -> None:
-        self._authenticator = authenticator
-        self._authority = authority
-        self._rejections = rejections
-        self._count_error = count_error
+    _authenticator: Authenticator
+    _authority: Authority
+    _rejections: RejectionLog
+    _count_error: Callable[[Reason], None]
 
     async def answer(self, request: Request, bearer: Bearer) -> Response:
         """For a live token that is limited, or of which the gateway requires something."""
