@@ -28,9 +28,9 @@ from watchword.domain.names import (
     name_of,
 )
 from watchword.domain.policies import PRIVILEGE_FIELDS
-from watchword.domain.sessions import MAX_SUBJECT, Identity, Membership
+from watchword.domain.sessions import MAX_SUBJECT, Identity
 from watchword.http.graphql.context import Info, Json, page_of, query_of, record_json
-from watchword.http.graphql.directory_resolvers import user_json
+from watchword.http.graphql.directory_resolvers import status_word, user_json
 from watchword.http.graphql.policy_resolvers import policy_json, users_of
 from watchword.service.actors import OffboardingPlan, OffboardingReceipt, RevokedTokens, SinceSuspension
 from watchword.service.mail import MailPreferences
@@ -64,18 +64,18 @@ async def me(_: Any, info: Info) -> Json:
 async def get_actor(_: Any, info: Info, urn: str) -> Json:
     policies, grant = await info.context.authorize_policies()
     state, holdings = await policies.actor_state(grant, check_actor(urn, "urn"))
-    counts = {
+    membership = await info.context.services.core.sessions.membership(grant, urn)
+    names, linked = await info.context.names(filter(None, [urn, state.changed_by])), membership.linked
+    identity = linked and linked.identity._asdict() | record_json(linked, "linked_at signed_in_at")
+    return _state_json(state, names) | {
+        "known": holdings.known,
         "liveTokenCount": holdings.live_tokens,
         "suspendedTokenCount": holdings.suspended_tokens,
         "sessionCount": holdings.sessions,
+        "groups": list(membership.groups),
+        "externalGroups": list(membership.external_groups),
+        "identity": identity,
     }
-    membership = await info.context.services.core.sessions.membership(grant, urn)
-    return (
-        _state_json(state, await info.context.names(filter(None, [urn, state.changed_by])))
-        | {"known": holdings.known}
-        | counts
-        | _membership_json(membership)
-    )
 
 
 async def list_actors(_: Any, info: Info, input: Json | None = None) -> Json:
@@ -214,17 +214,6 @@ def _state_json(state: ActorState, names: Mapping[str, str]) -> Json:
     )
 
 
-def _membership_json(membership: Membership) -> Json:
-    linked = membership.linked
-    return {
-        "groups": list(membership.groups),
-        "externalGroups": list(membership.external_groups),
-        "identity": None
-        if linked is None
-        else linked.identity._asdict() | record_json(linked, "linked_at signed_in_at"),
-    }
-
-
 def _actor_json(actor: KnownActor, names: Mapping[str, str]) -> Json:
     more = {"username": name_of(actor.state.urn), "liveTokenCount": actor.live_tokens, "groups": list(actor.groups)}
     return _state_json(actor.state, names) | more
@@ -244,7 +233,7 @@ def _account_json(account: ServiceAccount, names: Mapping[str, str]) -> Json:
         createdByName=names.get(account.created_by),
         set=account.set_name,
         updatedAt=account.created_at,
-        status=(ActorStatus.SUSPENDED if account.suspended else ActorStatus.ACTIVE).value,
+        status=status_word(suspended=account.suspended),
     )
 
 

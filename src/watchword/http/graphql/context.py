@@ -18,6 +18,7 @@ from watchword.domain.filters import DEFAULT_COUNT, SEARCH_SECONDS, Search, chec
 from watchword.domain.idempotency import HEADER, IdempotentRequest
 from watchword.domain.names import MAX_URN, ShownActor, check_text
 from watchword.domain.tokens import TokenRecord
+from watchword.http.graphql.documents import NOTHING, Reads
 from watchword.service import AllServices
 from watchword.service.policies import Policies
 from watchword.service.tokens import ACCOUNTS, MANAGE_ALL
@@ -203,14 +204,8 @@ class Context:
     _began: float = field(default_factory=time.monotonic)
     max_row_fields: int = 1
     """The most fields of a row in a list of this document."""
-    reads_names: bool = False
-    """Whether the document selects names of actors."""
-    reads_profiles: bool = False
-    """Whether the document selects more of a user than its name."""
-    reads_uses: bool = False
-    """Whether the document selects uses by day."""
-    reads_networks: bool = False
-    """Whether the document selects the networks that tokens were used from."""
+    reads: Reads = NOTHING
+    """By this document."""
     _shown: int = 0
     _effort: int = 0
     _pinned_effort: int = 0
@@ -241,13 +236,13 @@ class Context:
 
     async def names(self, actors: Iterable[str]) -> Mapping[str, str]:
         """The display names of actors in a result, with one query; with none if the document does not select them."""
-        if not self.reads_names:
+        if not self.reads.names:
             return {}
         return await self.services.core.policies.names_of(list(islice(dict.fromkeys(actors), MAX_NAMES)))
 
     async def users(self, actors: Iterable[str]) -> Mapping[str, ShownActor | str]:
         """The same for `user_json`: with all that the caller may see if the document selects more than names."""
-        if not self.reads_profiles:
+        if not self.reads.profiles:
             return await self.names(actors)
         urns = list(islice(dict.fromkeys(actors), MAX_NAMES))
         policies = self.services.core.policies
@@ -258,10 +253,10 @@ class Context:
         selects them: one query for each of these. The records may be projections.
         """
         records = await self._with_uses(records)
-        if records and self.reads_profiles and "owner" in records[0]._fields:
+        if records and self.reads.profiles and "owner" in records[0]._fields:
             users: Mapping[str, Any] = await self.users(record.owner_urn for record in records)
             records = tuple(record._replace(owner=users.get(record.owner_urn)) for record in records)
-        if not records or not self.reads_names:
+        if not records or not self.reads.names:
             return records
         pairs = [(f"{one}_name", f"{one}_urn") for one in ("actor", "owner") if f"{one}_name" in records[0]._fields]
         names = await self.names(getattr(record, urn) for record in records for _, urn in pairs)
@@ -273,10 +268,10 @@ class Context:
     async def _with_uses(self, records: tuple[TokenRecord, ...]) -> tuple[TokenRecord, ...]:
         fields = records[0]._fields if records else ()
         ids, tokens = [record.id for record in records], self.services.core.tokens
-        if self.reads_uses and "uses" in fields:
+        if self.reads.uses and "uses" in fields:
             uses = await tokens.uses_of(ids)
             records = tuple(record._replace(uses=uses.get(record.id)) for record in records)
-        if self.reads_networks and "networks" in fields:
+        if self.reads.networks and "networks" in fields:
             networks = await tokens.networks_of(ids)
             records = tuple(record._replace(networks=networks.get(record.id)) for record in records)
         return records
@@ -349,6 +344,12 @@ def query_of(input: Json) -> str:  # noqa: A002 - the name in the schema
 def record_json(record: object, names: str, **more: Any) -> Json:
     """The named attributes of a record under their names in the schema, and more fields."""
     return {field: getattr(record, name) for field, name in _fields(names)} | more
+
+
+def change_json(change: Any, key: str, shown: Callable[[Any], Json]) -> Json:
+    """A change of a declared object, which has this key: from one state to another, either of which may be None."""
+    before, after = (None if state is None else shown(state) for state in (change.before, change.after))
+    return {"change": change.kind.value, key: getattr(change, key), "before": before, "after": after}
 
 
 def days_json(days: Iterable[DayCount]) -> list[Json]:

@@ -2,15 +2,14 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
-from watchword.domain.actors import ActorStatus
 from watchword.domain.declared_entities import (
     NO_ENTITIES,
     DeclaredAccount,
     DeclaredGroup,
     Entity,
-    EntityChange,
     EntityPlan,
     check_entities,
 )
@@ -35,7 +34,6 @@ from watchword.domain.policies import (
     MAX_NAMED,
     Holder,
     Policy,
-    PolicyChange,
     PolicyDeclaration,
     PolicyMatch,
     PolicyPlan,
@@ -50,8 +48,8 @@ from watchword.domain.policies import (
 )
 from watchword.domain.retention import check_rules
 from watchword.domain.webhooks import check_webhooks
-from watchword.http.graphql.context import Info, Json, page_of, query_of, record_json
-from watchword.http.graphql.directory_resolvers import Shown, group_json, users_json
+from watchword.http.graphql.context import Info, Json, change_json, page_of, query_of, record_json
+from watchword.http.graphql.directory_resolvers import Shown, group_json, status_word, users_json
 from watchword.http.graphql.retention_resolvers import rule_change_json
 from watchword.http.graphql.webhook_resolvers import webhook_change_json
 
@@ -145,11 +143,10 @@ def _named(change: RightChange, caller: str) -> list[str]:
 def _holder_json(holder: Holder, shown: Mapping[str, ShownActor]) -> Json:
     actor = holder.actor
     about = None if actor is None else shown[actor]
-    status = ActorStatus.SUSPENDED if about is not None and about.suspended else ActorStatus.ACTIVE
     return _policy_match_json(holder.match) | {
         "actorUrn": actor,
         "actorName": None if about is None else about.name,
-        "status": None if actor is None else status.value,
+        "status": None if about is None else status_word(suspended=bool(about.suspended)),
     }
 
 
@@ -180,8 +177,8 @@ async def apply_policies(_: Any, info: Info, input: Json) -> Json:
     return {
         "set": declared.set_name,
         "dryRun": dry_run,
-        "changes": [_change_json(change, shown) for change in plan.changes],
-        "entities": [_entity_change_json(change) for change in entities.changes],
+        "changes": [change_json(change, "urn", partial(policy_json, shown=shown)) for change in plan.changes],
+        "entities": [change_json(change, "urn", _entity_json) for change in entities.changes],
         "retention": [rule_change_json(change) for change in plan.rule_changes],
         "webhooks": [webhook_change_json(change) for change in plan.webhook_changes],
         "unchanged": _unchanged(declared, plan),
@@ -343,20 +340,6 @@ def policy_json(policy: Policy, shown: Mapping[str, Shown]) -> Json:
         source=policy.source.value,
         set=policy.set_name,
     )
-
-
-def _change_json(change: PolicyChange, shown: Mapping[str, Shown]) -> Json:
-    return {
-        "change": change.kind.value,
-        "urn": change.urn,
-        "before": None if change.before is None else policy_json(change.before, shown),
-        "after": None if change.after is None else policy_json(change.after, shown),
-    }
-
-
-def _entity_change_json(change: EntityChange) -> Json:
-    before, after = (None if one is None else _entity_json(one) for one in (change.before, change.after))
-    return {"change": change.kind.value, "urn": change.urn, "before": before, "after": after}
 
 
 def _entity_json(entity: Entity) -> Json:

@@ -1,6 +1,6 @@
 """GraphQL resolvers of retention: rules and holds, plans and runs, and sizes by day."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from watchword.domain.actors import Grant
@@ -77,11 +77,10 @@ async def _authorized(info: Info) -> tuple[Retention, Grant]:
     return retention, await retention.authorize(info.context.caller)
 
 
-async def _rules_json(info: Info, rules: Iterable[tuple[StoredRule, Hold | None]]) -> list[Json]:
-    shown = list(rules)
-    urns = [stored.changed_by for stored, _ in shown] + [hold.set_by for _, hold in shown if hold is not None]
+async def _rules_json(info: Info, rules: Sequence[tuple[StoredRule, Hold | None]]) -> list[Json]:
+    urns = [stored.changed_by for stored, _ in rules] + [hold.set_by for _, hold in rules if hold is not None]
     names = await info.context.names(urns)
-    return [rule_json(stored, hold, names) for stored, hold in shown]
+    return [rule_json(stored, hold, names) for stored, hold in rules]
 
 
 def rule_json(stored: StoredRule, hold: Hold | None, names: Mapping[str, str]) -> Json:
@@ -181,11 +180,10 @@ def _actors(runs: Iterable[ShownRun]) -> list[str]:
     return [urn for one in runs for urn in (one.run.requested_by, one.run.approved_by) if urn is not None]
 
 
-async def _runs_json(info: Info, runs: Iterable[ShownRun]) -> list[Json]:
-    shown = list(runs)
-    names = await info.context.names(_actors(shown))
+async def _runs_json(info: Info, runs: Sequence[ShownRun]) -> list[Json]:
+    names = await info.context.names(_actors(runs))
     node = await info.context.services.core.store.node_id()
-    return [_run_json(info, one, names, node) for one in shown]
+    return [_run_json(info, run, names, node) for run in runs]
 
 
 def _run_json(info: Info, shown: ShownRun, names: Mapping[str, str], node: str = "") -> Json:

@@ -15,7 +15,7 @@ from watchword.domain.webhooks import (
     declared_webhook,
     is_wanted,
 )
-from watchword.http.graphql.context import Info, Json, page_of, record_json
+from watchword.http.graphql.context import Info, Json, change_json, page_of, record_json
 from watchword.service.webhooks import Webhooks
 
 
@@ -113,11 +113,10 @@ def _webhook_json(webhook: Webhook) -> Json:
 
 
 def webhook_change_json(change: WebhookChange) -> Json:
-    before, after = (
-        None if one is None else declared_webhook(one) | {"enabled": is_wanted(one), "set": one.set_name}
-        for one in (change.before, change.after)
-    )
-    return {"change": change.kind.value, "id": change.id, "before": before, "after": after}
+    def shown(webhook: Webhook) -> Json:
+        return declared_webhook(webhook) | {"enabled": is_wanted(webhook), "set": webhook.set_name}
+
+    return change_json(change, "id", shown)
 
 
 async def _new_json(info: Info, grant: Grant, webhook: Webhook, secret: Secret[str]) -> Json:
