@@ -97,15 +97,11 @@ def read_policy_file(path: Path) -> PolicyDeclaration:
 
 def read_policy_text(content: bytes, name: str) -> PolicyDeclaration:
     """The policies that the content declares. Errors use the name."""
-    if len(content) > MAX_BYTES:
-        raise PolicyFileError(f"{name} must have at most {MAX_BYTES:,} bytes.")
     return _Reader(name).read(content)
 
 
 def read_yaml(content: bytes, name: str) -> Any:
     """The plain values of any YAML file, with the limits and errors of a policy file."""
-    if len(content) > MAX_BYTES:
-        raise PolicyFileError(f"{name} must have at most {MAX_BYTES:,} bytes.")
     return _Reader(name).plain(content)
 
 
@@ -194,6 +190,8 @@ class _Reader:
         return [read(node, f"{name}[{index}]") for index, node in enumerate(nodes)]
 
     def _compose(self, content: bytes) -> yaml.Node:
+        if len(content) > MAX_BYTES:
+            raise PolicyFileError(f"{self._name} must have at most {MAX_BYTES:,} bytes.")
         try:
             text = content.decode("utf-8-sig")
             self._reject_deep(text)

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 import orjson
 
-from watchword.domain.actors import Bearer, Grant, system_precondition
+from watchword.domain.actors import Bearer, system_precondition
 from watchword.domain.devices import check_host, check_user_code, shown
 from watchword.domain.errors import Fault, Reason, invalid
 from watchword.domain.keys import KEYS_CACHE_SECONDS
@@ -224,7 +224,13 @@ class DevicePage:
 
     async def answer(self, request: Request) -> Response:
         """Show the terminal with a user code; with `approve`, approve or deny it."""
-        grant = await self._authorize(request)
+        self._console.check(request)
+        session = self._console.session_of(request)
+        if session is None:
+            raise Fault(Reason.MISSING_CREDENTIAL, NOT_SIGNED_IN)
+        caller = (await self._authenticator.authenticate_session(request, session)).caller
+        with self._rejections.recording_denial(caller, "device"):
+            grant = await self._devices.authorize(caller)
         code, approve = _decision(await read_json(request, _EXPECTED, MAX_DECISION))
         try:
             if approve is None:
@@ -247,15 +253,6 @@ class DevicePage:
                 "tokenSeconds": self._devices.token_seconds,
             }
         )
-
-    async def _authorize(self, request: Request) -> Grant:
-        self._console.check(request)
-        session = self._console.session_of(request)
-        if session is None:
-            raise Fault(Reason.MISSING_CREDENTIAL, NOT_SIGNED_IN)
-        caller = (await self._authenticator.authenticate_session(request, session)).caller
-        with self._rejections.recording_denial(caller, "device"):
-            return await self._devices.authorize(caller)
 
 
 def _token_answer(created: CreatedToken) -> dict[str, Any]:
