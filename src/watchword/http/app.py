@@ -249,13 +249,17 @@ class App:
             methods = {"GET": self._console.answer}
         if methods is None:
             if is_datahub(path):
-                found = await self._datahub.find(request, path, await self._authenticator.authenticate(request))
-                if found is not None:
-                    return found
+                entity = await self._datahub.find(request, path, await self._authenticator.authenticate(request))
+                if entity is not None:
+                    return entity
             elif path.startswith(PROTECTED) and any(path == p or path.startswith(p + "/") for p in PROTECTED):
                 await self._authenticator.authenticate(request)
             raise _not_found()
-        return await _handler(methods, request.scope.method)(request)
+        method = request.scope.method
+        handler = methods.get("GET" if method == "HEAD" else method)
+        if handler is None:
+            raise _method_not_allowed(", ".join([*methods, *(["HEAD"] if "GET" in methods else [])]))
+        return await handler(request)
 
     def _fault_response(self, fault: Fault, request: Request, path: str, route: str) -> Response:
         self._metrics.error(fault.reason)
@@ -343,14 +347,6 @@ def without_gateway(path: str) -> str:
 
 def _not_found() -> Fault:
     return Fault(Reason.NO_SUCH_ADDRESS, "Nothing is served at this address.")
-
-
-def _handler(methods: dict[str, Handler], method: str) -> Handler:
-    handler = methods.get("GET" if method == "HEAD" else method)
-    if handler is None:
-        allow = ", ".join([*methods, *(["HEAD"] if "GET" in methods else [])])
-        raise _method_not_allowed(allow)
-    return handler
 
 
 def _method_not_allowed(allow: str) -> Fault:

@@ -9,7 +9,6 @@ from watchword.domain.actors import (
     ActorState,
     ActorStatus,
     Grant,
-    KnownActor,
     ProfileField,
     ServiceAccount,
     check_profile,
@@ -88,9 +87,14 @@ async def list_actors(_: Any, info: Info, input: Json | None = None) -> Json:
     names = await context.names(
         urn for actor in page.actors for urn in (actor.state.urn, actor.state.changed_by) if urn
     )
+    rows = [
+        _state_json(actor.state, names)
+        | {"username": name_of(actor.state.urn), "liveTokenCount": actor.live_tokens, "groups": list(actor.groups)}
+        for actor in page.actors
+    ]
     return {
         "count": search.count,
-        "actors": [_actor_json(actor, names) for actor in page.actors],
+        "actors": rows,
         "cursor": page.actors[-1].state.urn if page.more else None,
     }
 
@@ -212,11 +216,6 @@ def _state_json(state: ActorState, names: Mapping[str, str]) -> Json:
         displayName=names.get(state.urn),
         changedByName=names.get(state.changed_by or ""),
     )
-
-
-def _actor_json(actor: KnownActor, names: Mapping[str, str]) -> Json:
-    more = {"username": name_of(actor.state.urn), "liveTokenCount": actor.live_tokens, "groups": list(actor.groups)}
-    return _state_json(actor.state, names) | more
 
 
 async def _named_account(info: Info, account: ServiceAccount) -> Json:

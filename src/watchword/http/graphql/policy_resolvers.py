@@ -39,7 +39,6 @@ from watchword.domain.policies import (
     PolicyPlan,
     PolicyState,
     Privilege,
-    RightChange,
     check_declared,
     included,
     privilege_of,
@@ -117,7 +116,11 @@ async def policy_effect(_: Any, info: Info, urn: str | None = None, input: Json 
         raise invalid("input", "input must be given for a new policy, or urn for one to delete.")
     wanted = None if urn is None else policy_urn(check_urn(urn, "urn"))
     found = await policies.effect(grant, wanted, None if input is None else _policy(wanted or "", input))
-    named = {change: _named(change, info.context.caller.actor) for change in found.changes}
+    caller = info.context.caller.actor
+    # The first of those who gain or lose; the caller before others.
+    named = {
+        change: sorted(change.actors or (), key=lambda actor: actor != caller)[:MAX_NAMED] for change in found.changes
+    }
     shown = await info.context.users([actor for actors in named.values() for actor in actors])
     return {
         "appliesTo": found.applies_to,
@@ -132,12 +135,6 @@ async def policy_effect(_: Any, info: Info, urn: str | None = None, input: Json 
             for change, actors in named.items()
         ],
     }
-
-
-def _named(change: RightChange, caller: str) -> list[str]:
-    """The first of those who gain or lose; the caller before others."""
-    actors = change.actors or ()
-    return sorted(actors, key=lambda actor: actor != caller)[:MAX_NAMED]
 
 
 def _holder_json(holder: Holder, shown: Mapping[str, ShownActor]) -> Json:
@@ -323,7 +320,6 @@ def users_of(policies: Iterable[Policy]) -> list[str]:
 
 
 def policy_json(policy: Policy, shown: Mapping[str, Shown]) -> Json:
-    """Return a policy with what is shown of its users."""
     unsupported = {"roles": [], "allGroups": False, "resourceOwners": False, "resourceOwnersTypes": []}
     users = sorted(policy.users)
     actors = {"users": users, "groups": sorted(policy.groups), "allUsers": policy.all_users}

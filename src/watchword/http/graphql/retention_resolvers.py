@@ -170,7 +170,6 @@ def _series(input: Json | None) -> str | None:
 
 
 def _aspect(series: str) -> Aspect:
-    """Return the aspect of one series."""
     if check_series(series) == EVERY_SERIES:
         raise invalid("series", "series must be entity.aspect, such as dataset.datasetUsageStatistics.")
     return parse_aspect(series)

@@ -33,7 +33,14 @@ async def create_access_token(_: Any, info: Info, input: Json) -> Json:
     context, tokens = info.context, info.context.services.core.tokens
     request = context.idempotent_request("createAccessToken", input)
     grant = await tokens.authorize(context.caller)
-    new, lifetime = _new_token(input), _lifetime(input)
+    new = TokenRequest(
+        type=TokenType(input["type"]),
+        actor_urn=check_actor(input["actorUrn"], "actorUrn"),
+        name=check_name(input["name"]),
+        description=check_description(input.get("description")),
+        limits=_limits(input),
+    )
+    lifetime = _lifetime(input)
     await context.pace_write(grant)
     return await _deliver(context, await tokens.create(grant, new, lifetime, request))
 
@@ -177,16 +184,6 @@ def _uses_by_day(record: TokenRecord, days: int | None, now: int) -> list[Json]:
 
 async def allowed_durations(_: Any, info: Info) -> list[str]:
     return [duration.name for duration in info.context.services.core.tokens.allowed_durations]
-
-
-def _new_token(input: Json) -> TokenRequest:
-    return TokenRequest(
-        type=TokenType(input["type"]),
-        actor_urn=check_actor(input["actorUrn"], "actorUrn"),
-        name=check_name(input["name"]),
-        description=check_description(input.get("description")),
-        limits=_limits(input),
-    )
 
 
 def _limits(input: Json) -> Limits:
