@@ -209,9 +209,8 @@ async def open_whole(
             scheduler = RetentionScheduler(store, planner, new_id(), supervisor.wake, log)
             runs = RetentionRuns(store, core.authority, planner, scheduler, supervisor.wake)
             seal = Sealer(Secret(hmac.digest(core.salt.reveal(), b"cookies", "sha256")))
-            target, stream = settings.event_stream, None
-            if target is not None:
-                stream = EventStream(store, core.feed, open_sink(target), new_id())
+            target = settings.event_stream
+            stream = None if target is None else EventStream(store, core.feed, open_sink(target), new_id())
             client = cache(partial(open_message_client, settings, clock))
             webhooks = Webhooks(store, core.authority, core.seal, client, clock, new_id, os.urandom)
             deliveries = DeliverySender(store, core.seal, client, clock, new_id())

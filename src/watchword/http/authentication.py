@@ -175,9 +175,9 @@ class Authenticator:
         return self.caller(bearer or await self._authority.verify(token, request.client, request.id), request)
 
     async def _session(self, session: Secret[str], request: Request) -> SessionCaller:
-        found = await self._sessions.authenticate(session, request.client, request.id, local=self.is_local(request))
-        self.require_audience(found.caller.limits)
-        return found
+        by = await self._sessions.authenticate(session, request.client, request.id, local=self.is_local(request))
+        self.require_audience(by.caller.limits)
+        return by
 
     def caller(self, bearer: Bearer, request: Request) -> Caller:
         self.require_audience(bearer.limits)
@@ -215,14 +215,10 @@ class Authenticator:
 
     def _not_local(self, request: Request) -> str | None:
         """Why a request is not local; None: it is."""
-        return _not_of_own_user(request) if self._local_mode else "local mode is off"
-
-    def is_of_own_user(self, request: Request) -> bool:
-        """The same, whether local mode is on or off: it may learn where the data folder is, and nothing else."""
-        return _not_of_own_user(request) is None
+        return not_of_own_user(request) if self._local_mode else "local mode is off"
 
 
-def _not_of_own_user(request: Request) -> str | None:
+def not_of_own_user(request: Request) -> str | None:
     """Why a request does not come directly from a process of the server's own user; None: it does. The query to the
     kernel comes last.
     """

@@ -74,11 +74,11 @@ class OAuthEndpoints:
 
     async def introspect(self, request: Request, bearer: Bearer) -> Response:
         token = _token_parameter(await read_form(request))
-        found = await self._tokens.introspect_own(bearer, token) or await self._introspect(request, bearer, token)
-        if isinstance(found, Fault):
-            self._rejections.record_failed_authentication(request.client, request.id, INTROSPECT, found)
+        result = await self._tokens.introspect_own(bearer, token) or await self._introspect(request, bearer, token)
+        if isinstance(result, Fault):
+            self._rejections.record_failed_authentication(request.client, request.id, INTROSPECT, result)
             return INACTIVE
-        return json_response(_introspection(found))
+        return json_response(_introspection(result))
 
     async def _introspect(self, request: Request, bearer: Bearer, token: bytes) -> TokenIntrospection | Fault:
         caller = self._authenticator.caller(bearer, request)

@@ -34,7 +34,7 @@ from watchword.domain.ports import IdentityProvider
 from watchword.domain.secret import Secret
 from watchword.domain.sessions import Session
 from watchword.domain.tokens import MAX_AUTHORIZATION
-from watchword.http.authentication import ACCEPTED, CONSOLE_HEADER, Authenticator, is_loopback_host
+from watchword.http.authentication import ACCEPTED, CONSOLE_HEADER, Authenticator, is_loopback_host, not_of_own_user
 from watchword.http.console import HEADERS as PAGE_HEADERS
 from watchword.http.console import assets
 from watchword.http.errors import NO_STORE, fault_headers, json_response, redact
@@ -124,7 +124,8 @@ class SessionEndpoint:
 
     async def show(self, request: Request) -> Response:
         secure = self._console.check(request)
-        own_user = self._authenticator.is_of_own_user(request)
+        # Whether local mode is on or off, the server's user may learn where the data folder is, and nothing else.
+        own_user = not_of_own_user(request) is None
         content: dict[str, Any] = {
             "signedIn": False,
             "actorUrn": None,

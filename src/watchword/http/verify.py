@@ -52,15 +52,15 @@ def parse_requirements(query: str) -> list[Requirement]:
     """
     if len(query) > MAX_QUERY:
         raise Fault(Reason.MISSING_SCOPE, f"The query must have at most {MAX_QUERY:,} characters to be checked.")
-    found: list[Requirement] = []
+    required: list[Requirement] = []
     for match in _PARAMETER.finditer(query.encode()):
         if unquote_to_bytes(match[1][:_ENCODED_PREFIX]).lower().startswith(PREFIX):
             kind = unquote_to_bytes(match[1]).lower()[len(PREFIX) :]
             value = unquote_to_bytes(match[2].replace(b"+", b" "))
-            found.append(Requirement(kind.decode("utf-8", "replace"), value.decode("utf-8", "replace")))
-        if len(found) > MAX_REQUIREMENTS:
+            required.append(Requirement(kind.decode("utf-8", "replace"), value.decode("utf-8", "replace")))
+        if len(required) > MAX_REQUIREMENTS:
             break
-    return found
+    return required
 
 
 @dataclass(frozen=True, slots=True)

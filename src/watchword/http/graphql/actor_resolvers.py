@@ -116,8 +116,7 @@ async def set_actor(_: Any, info: Info, input: Json) -> str:
 
 
 async def create_service_account(_: Any, info: Info, input: Json) -> Json:
-    accounts = info.context.services.core.accounts
-    grant = await accounts.authorize(info.context.caller)
+    accounts, grant = await info.context.authorized(info.context.services.core.accounts)
     short_id, name = input.get("id"), input.get("displayName")
     if short_id is not None:
         check_account_id(short_id, "id")
@@ -128,8 +127,7 @@ async def create_service_account(_: Any, info: Info, input: Json) -> Json:
 
 
 async def get_service_account(_: Any, info: Info, urn: str) -> Json:
-    accounts = info.context.services.core.accounts
-    grant = await accounts.authorize(info.context.caller)
+    accounts, grant = await info.context.authorized(info.context.services.core.accounts)
     return await _named_account(info, await accounts.get(grant, check_account(urn, "urn")))
 
 
@@ -144,8 +142,7 @@ async def list_service_accounts(_: Any, info: Info, input: Json | None = None) -
 
 
 async def delete_service_account(_: Any, info: Info, urn: str) -> bool:
-    accounts = info.context.services.core.accounts
-    grant = await accounts.authorize(info.context.caller)
+    accounts, grant = await info.context.authorized(info.context.services.core.accounts)
     await accounts.delete(grant, check_account(urn, "urn"))
     return True
 

@@ -5,11 +5,11 @@ import gc
 import math
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import islice
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from watchword.domain.actors import Caller, Grant
 from watchword.domain.counts import DayCount
@@ -17,6 +17,7 @@ from watchword.domain.errors import Fault, Reason, invalid
 from watchword.domain.filters import DEFAULT_COUNT, SEARCH_SECONDS, Search, check_effort, check_page, check_shown
 from watchword.domain.idempotency import HEADER, IdempotentRequest
 from watchword.domain.names import MAX_URN, ShownActor, check_text
+from watchword.domain.policies import Privilege
 from watchword.domain.tokens import TokenRecord
 from watchword.http.graphql.documents import NOTHING, Reads
 from watchword.service import AllServices
@@ -40,6 +41,14 @@ MAX_FOLLOWED = 100
 """Lookups of `relationships` per request. They run one after the other."""
 
 Json = dict[str, Any]
+
+
+class Authorizes(Protocol):
+    @property
+    def authorize(self) -> Callable[..., Awaitable[Grant]]: ...
+
+
+S = TypeVar("S", bound=Authorizes)
 
 
 class _Bucket:
@@ -230,6 +239,10 @@ class Context:
         if wait:
             await asyncio.sleep(wait)
 
+    async def authorized(self, service: S, *any_of: Privilege) -> tuple[S, Grant]:
+        """The service, with what the caller may do there."""
+        return service, await service.authorize(self.caller, *any_of)
+
     async def authorize_policies(self) -> tuple[Policies, Grant]:
         policies = self.services.core.policies
         return policies, await policies.authorize(self.caller)
@@ -252,29 +265,26 @@ class Context:
         """The tokens with the names of their actors and owners, their uses and their networks, as far as the document
         selects them: one query for each of these. The records may be projections.
         """
-        records = await self._with_uses(records)
-        if records and self.reads.profiles and "owner" in records[0]._fields:
-            users: Mapping[str, Any] = await self.users(record.owner_urn for record in records)
-            records = tuple(record._replace(owner=users.get(record.owner_urn)) for record in records)
-        if not records or not self.reads.names:
+        if not records:
             return records
-        pairs = [(f"{one}_name", f"{one}_urn") for one in ("actor", "owner") if f"{one}_name" in records[0]._fields]
-        names = await self.names(getattr(record, urn) for record in records for _, urn in pairs)
-        if not names:
-            return records
-        named: list[Any] = [{name: names.get(getattr(record, urn)) for name, urn in pairs} for record in records]
-        return tuple(record._replace(**found) for record, found in zip(records, named, strict=True))
-
-    async def _with_uses(self, records: tuple[TokenRecord, ...]) -> tuple[TokenRecord, ...]:
-        fields = records[0]._fields if records else ()
-        ids, tokens = [record.id for record in records], self.services.core.tokens
+        fields, ids, tokens = records[0]._fields, [record.id for record in records], self.services.core.tokens
         if self.reads.uses and "uses" in fields:
             uses = await tokens.uses_of(ids)
             records = tuple(record._replace(uses=uses.get(record.id)) for record in records)
         if self.reads.networks and "networks" in fields:
             networks = await tokens.networks_of(ids)
             records = tuple(record._replace(networks=networks.get(record.id)) for record in records)
-        return records
+        if self.reads.profiles and "owner" in fields:
+            users: Mapping[str, Any] = await self.users(record.owner_urn for record in records)
+            records = tuple(record._replace(owner=users.get(record.owner_urn)) for record in records)
+        if not self.reads.names:
+            return records
+        pairs = [(f"{role}_name", f"{role}_urn") for role in ("actor", "owner") if f"{role}_name" in fields]
+        names = await self.names(getattr(record, urn) for record in records for _, urn in pairs)
+        if not names:
+            return records
+        named: list[Any] = [{name: names.get(getattr(record, urn)) for name, urn in pairs} for record in records]
+        return tuple(record._replace(**found) for record, found in zip(records, named, strict=True))
 
     async def with_name(self, record: TokenRecord) -> TokenRecord:
         (named,) = await self.with_names((record,))

@@ -122,14 +122,12 @@ async def list_access_tokens(_: Any, info: Info, input: Json | None = None) -> J
 
 
 async def get_access_token(_: Any, info: Info, id: str) -> TokenRecord:
-    tokens = info.context.services.core.tokens
-    grant = await tokens.authorize(info.context.caller)
+    tokens, grant = await info.context.authorized(info.context.services.core.tokens)
     return await info.context.with_name(await tokens.get(grant, check_token_id(id, "id")))
 
 
 async def get_access_token_metadata(_: Any, info: Info, token: str) -> TokenRecord:
-    tokens = info.context.services.core.tokens
-    grant = await tokens.authorize(info.context.caller)
+    tokens, grant = await info.context.authorized(info.context.services.core.tokens)
     return await info.context.with_name(await tokens.find(grant, _raw_token(token)))
 
 
@@ -256,8 +254,7 @@ async def overview(_: Any, info: Info, input: Json | None = None) -> Json:
 
 
 async def import_status(_: Any, info: Info) -> Json:
-    imports = info.context.services.core.imports
-    grant = await imports.authorize(info.context.caller)
+    imports, grant = await info.context.authorized(info.context.services.core.imports)
     async with info.context.searching:
         found = await imports.status(grant)
     status = record_json(found, "tokens live never_expiring last_expires_at last_changed_at")
