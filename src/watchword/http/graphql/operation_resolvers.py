@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from watchword.domain.engine import Counters, TaskId, TaskStatus
+from watchword.domain.engine import Counters, TaskId
 from watchword.domain.indices import Histogram, check_spans
 from watchword.domain.operations import EngineTask, Operation, Plan, parse_truncation, requested_aspect
 from watchword.http.graphql.context import Info, Json, camel_case, page_of, record_json
@@ -33,7 +33,10 @@ async def task_status(_: Any, info: Info, task: str) -> Json | None:
     # A request asks the index one question at a time.
     async with info.context.searching:
         status = await service.task_status(grant, wanted)
-    return None if status is None else _status_json(status)
+    if status is None:
+        return None
+    names = "completed run_time_nanos failures error"
+    return record_json(status, names, taskId=str(status.id), status=_counters_json(status.counters))
 
 
 async def index_sizes(_: Any, info: Info) -> list[Json]:
@@ -117,11 +120,6 @@ def _histogram_json(index: str, histogram: Histogram) -> Json:
 
 def _task_json(task: EngineTask) -> Json:
     return record_json(task, "purpose completed", id=str(task.id), status=_counters_json(task.counters))
-
-
-def _status_json(status: TaskStatus) -> Json:
-    names = "completed run_time_nanos failures error"
-    return record_json(status, names, taskId=str(status.id), status=_counters_json(status.counters))
 
 
 def _counters_json(counters: Counters) -> Json:

@@ -73,25 +73,24 @@ async def explain_privilege(_: Any, info: Info, input: Json) -> Json:
     actor = check_actor(input["actorUrn"], "actorUrn")
     grant = await policies.authorize_for(info.context.caller, actor)
     found = await policies.explain(grant, actor, right_of(input["privilege"], "privilege"))
-    return {
-        "actorUrn": found.actor,
-        "privilege": right_name(found.right),
-        "allowed": found.refusal is None,
-        "suspended": found.suspended,
-        "grants": [_policy_match_json(match) for match in found.grants],
-        "explanation": found.explanation,
-    }
+    return record_json(
+        found,
+        "suspended explanation",
+        actorUrn=found.actor,
+        privilege=right_name(found.right),
+        allowed=found.refusal is None,
+        grants=[_policy_match_json(match) for match in found.grants],
+    )
 
 
 async def list_privileges(_: Any, __: Info) -> list[Json]:
     return [
-        {
-            "name": privilege.name,
-            "displayName": privilege.display_name,
-            "allows": privilege.allows,
-            "includes": [one.name for one in Privilege if one in included([privilege]) - {privilege}],
-            "escalates": privilege in ESCALATING,
-        }
+        record_json(
+            privilege,
+            "name display_name allows",
+            includes=[other.name for other in Privilege if other in included([privilege]) - {privilege}],
+            escalates=privilege in ESCALATING,
+        )
         for privilege in Privilege
     ]
 
