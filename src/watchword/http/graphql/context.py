@@ -4,10 +4,9 @@ import asyncio
 import gc
 import math
 import time
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, lru_cache
 from itertools import islice
 from typing import Any, Protocol, TypeVar
 
@@ -68,28 +67,6 @@ class _Bucket:
         return self._level / self._burst
 
 
-class _Buckets:
-    """A bucket for each of the last actors."""
-
-    def __init__(self, share: float) -> None:
-        self._share = share
-        self._actors: OrderedDict[str, _Bucket] = OrderedDict()
-
-    def __len__(self) -> int:
-        return len(self._actors)
-
-    def get(self, actor: str, now: float) -> _Bucket:
-        """A full one if it is new or was forgotten."""
-        bucket = self._actors.get(actor)
-        if bucket is not None:
-            self._actors.move_to_end(actor)
-            return bucket
-        bucket = self._actors[actor] = _Bucket(self._share, ACTOR_BURST, now)
-        if len(self._actors) > MAX_ACTORS:
-            self._actors.popitem(last=False)
-        return bucket
-
-
 class ProcessorBudget:
     """Limits what one actor may cost a worker beyond ordinary requests. A share of 0 disables it.
 
@@ -109,14 +86,18 @@ class ProcessorBudget:
         self._clock = clock
         self._share, self._shared = share, min(MAX_SHARED, SHARED_FACTOR * share)
         self._everyone = _Bucket(self._shared, WORKER_BURST, clock())
-        self._actors, self._writers = _Buckets(share), _Buckets(share)
+
+        def full(_actor: str) -> _Bucket:
+            return _Bucket(share, ACTOR_BURST, clock())
+
+        self._actors, self._writers = lru_cache(MAX_ACTORS)(full), lru_cache(MAX_ACTORS)(full)
 
     def __len__(self) -> int:
-        return len(self._actors)
+        return self._actors.cache_info().currsize
 
     def check(self, actor: str) -> None:
-        now = self._clock()
-        own = self._actors.get(actor, now).fill(now)
+        bucket, now = self._actors(actor), self._clock()
+        own = bucket.fill(now)
         # The shared bucket limits nothing until half of it is used.
         needed = max(0.0, 1.0 - 2.0 * self._everyone.fill(now))
         if own > needed or not self._share:
@@ -133,8 +114,8 @@ class ProcessorBudget:
         )
 
     def charge(self, actor: str, seconds: float) -> None:
-        now = self._clock()
-        self._actors.get(actor, now).spend(seconds, now)
+        bucket, now = self._actors(actor), self._clock()
+        bucket.spend(seconds, now)
         self._everyone.spend(seconds, now)
 
     def charge_write(self, actor: str) -> float:
@@ -143,8 +124,7 @@ class ProcessorBudget:
         """
         if not self._share:
             return 0.0
-        now = self._clock()
-        bucket = self._writers.get(actor, now)
+        bucket, now = self._writers(actor), self._clock()
         wait = max(0.0, -bucket.fill(now) * ACTOR_BURST / self._share)
         if wait > MAX_WRITE_WAIT:
             raise Fault(
