@@ -172,7 +172,10 @@ class _Reader:
                 webhooks=check_webhooks(webhooks, declared.set_name),
             )
         except Fault as fault:
-            self._reject_field(str(fault.details.get("field", "policies")), fault.message)
+            # The line of the key, or of its policy.
+            field = str(fault.details.get("field", "policies"))
+            line = self._lines.get(field) or self._lines.get(field.partition(".")[0], 1)
+            raise PolicyFileError(f"{self._name}, line {line}: {fault.message}") from None
 
     def plain(self, content: bytes) -> Any:
         root = self._compose(content)
@@ -355,11 +358,6 @@ class _Reader:
 
     def _reject(self, node: yaml.Node, message: str) -> NoReturn:
         raise PolicyFileError(f"{self._name}, line {_line(node)}: {message}")
-
-    def _reject_field(self, field: str, message: str) -> NoReturn:
-        """For errors of the domain's rules: the line of the key, or of its policy."""
-        line = self._lines.get(field) or self._lines.get(field.partition(".")[0], 1)
-        raise PolicyFileError(f"{self._name}, line {line}: {message}")
 
 
 def _line(node: yaml.Node) -> int:

@@ -128,6 +128,7 @@ class App:
         self._metrics = metrics
         self._count = metrics.request
         self._access_log = AccessLog(logger, settings.access_log)
+        self.close = self._access_log.flush
         self._is_logged = self._access_log.wants
         self._logger = logger
         self._has_metrics_listener = settings.metrics_address is not None
@@ -236,10 +237,6 @@ class App:
         self._count(route, status, request.verdict, seconds)
         if self._is_logged(route, status):
             self._access_log.write(request, route, status, seconds)
-
-    def close(self) -> None:
-        """Write what is left of the access log."""
-        self._access_log.flush()
 
     async def _route(self, request: Request, path: str) -> Response:
         if len(path) + len(request.scope.query_string) > MAX_ADDRESS:

@@ -9,7 +9,6 @@ console's page /device sends needs a session, and no bearer token replaces it: a
 approve another program.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
@@ -73,23 +72,22 @@ class OAuthEndpoints:
         self._rejections = rejections
 
     async def introspect(self, request: Request, bearer: Bearer) -> Response:
-        token = _token_parameter(await read_form(request))
-        result = await self._tokens.introspect_own(bearer, token) or await self._introspect(request, bearer, token)
+        token = _required(await read_form(request), "token").encode("latin-1")
+        result: TokenIntrospection | Fault | None = await self._tokens.introspect_own(bearer, token)
+        if result is None:
+            caller = self._authenticator.caller(bearer, request)
+            with self._rejections.recording_denial(caller, "introspect"):
+                grant = await self._tokens.authorize_introspect(caller)
+            result = await self._tokens.introspect(grant, token)
         if isinstance(result, Fault):
             self._rejections.record_failed_authentication(request.client, request.id, INTROSPECT, result)
             return INACTIVE
         return json_response(_introspection(result))
 
-    async def _introspect(self, request: Request, bearer: Bearer, token: bytes) -> TokenIntrospection | Fault:
-        caller = self._authenticator.caller(bearer, request)
-        with self._rejections.recording_denial(caller, "introspect"):
-            grant = await self._tokens.authorize_introspect(caller)
-        return await self._tokens.introspect(grant, token)
-
     async def revoke(self, request: Request) -> Response:
         form = await read_form(request)
-        by_scan = form.get(FOUND_BY) == SCAN
-        await self._tokens.revoke_by_possession(_token_parameter(form), request.client, request.id, by_scan=by_scan)
+        token, by_scan = _required(form, "token").encode("latin-1"), form.get(FOUND_BY) == SCAN
+        await self._tokens.revoke_by_possession(token, request.client, request.id, by_scan=by_scan)
         return Response(200, [NO_STORE])
 
     async def jwks(self, request: Request) -> Response:
@@ -160,13 +158,6 @@ def _introspection(introspection: TokenIntrospection) -> dict[str, Any]:
         # From the store: a rotation or the parent may have shortened the signed lifetime.
         content["exp"] = bearer.expires_at // 1000
     return content
-
-
-def _token_parameter(form: Mapping[str, str]) -> bytes:
-    token = form.get("token")
-    if not token:
-        raise invalid("token", "token must be given, as a parameter in the body.")
-    return token.encode("latin-1")
 
 
 MAX_DECISION = 4_096
@@ -287,9 +278,10 @@ async def _form(request: Request) -> dict[str, str]:
 
 
 def _required(form: dict[str, str], name: str) -> str:
-    if name not in form:
+    value = form.get(name)
+    if not value:
         raise invalid(name, f"{name} must be given, as a parameter in the body.")
-    return form[name]
+    return value
 
 
 def _scopes(form: dict[str, str]) -> tuple[str, ...] | None:
