@@ -271,7 +271,6 @@ class _SelectionSize:
 class _Counter:
     fragments: dict[str, ast.FragmentDefinitionNode]
     _known: dict[str, _SelectionSize] = field(default_factory=dict)
-    _open: set[str] = field(default_factory=set)
 
     def size(self, selections: ast.SelectionSetNode) -> _SelectionSize:
         parts = [self._part(node) for node in selections.selections]
@@ -293,11 +292,9 @@ class _Counter:
     def fragment(self, name: str) -> _SelectionSize:
         """A cycle or an unknown name counts as empty: validation rejects it."""
         if name not in self._known:
-            if name in self._open or name not in self.fragments:
-                return _SelectionSize()
-            self._open.add(name)
-            self._known[name] = self.size(self.fragments[name].selection_set)
-            self._open.discard(name)
+            self._known[name] = _SelectionSize()
+            if name in self.fragments:
+                self._known[name] = self.size(self.fragments[name].selection_set)
         return self._known[name]
 
     def _part(self, node: ast.SelectionNode) -> _SelectionSize:
