@@ -11,6 +11,7 @@ import ssl
 import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, closing
+from dataclasses import dataclass
 from typing import Any
 
 from watchword.domain.datahub import ASPECTS, AspectRow, DataHubDatabase, DataHubFile, DataHubSource, DataHubUrl
@@ -30,9 +31,9 @@ ORDER BY {}, aspect"""
 @asynccontextmanager
 async def open_source(url: DataHubUrl) -> AsyncIterator[DataHubSource]:
     if isinstance(url, DataHubFile):
-        with closing(sqlite3.connect("")) as database:
+        with closing(sqlite3.connect("", check_same_thread=False)) as database:
             _load(database, url)
-            yield _FileSource(database)
+            yield _DbApiSource(database, "?", "urn")
     elif url.scheme == "mysql":
         async with _mysql(url) as source:
             yield source
@@ -41,21 +42,31 @@ async def open_source(url: DataHubUrl) -> AsyncIterator[DataHubSource]:
             yield source
 
 
-class _FileSource:
-    def __init__(self, database: sqlite3.Connection) -> None:
-        self._database = database
+@dataclass(frozen=True, slots=True)
+class _DbApiSource:
+    """For drivers of Python's database API, which block. They run in threads, one at a time."""
+
+    _connection: Any
+    _mark: str
+    """The driver's placeholder."""
+    _order: str
+    """By the bytes of the urn."""
 
     async def count(self, prefix: str, aspect: str) -> int:
-        (number,) = self._database.execute(_COUNT.format("?", "?"), (f"{prefix}%", aspect)).fetchone()
-        return int(number)
+        def count() -> int:
+            with closing(self._connection.cursor()) as cursor:
+                cursor.execute(_COUNT.format(self._mark, self._mark), (f"{prefix}%", aspect))
+                return int(cursor.fetchall()[0][0])
+
+        return await asyncio.to_thread(count)
 
     async def rows(self, prefix: str) -> AsyncIterator[list[AspectRow]]:
-        aspects = ASPECTS[prefix]
-        found = self._database.execute(
-            _ROWS.format("?", ", ".join("?" * len(aspects)), "urn"), (f"{prefix}%", *aspects)
-        )
-        while batch := found.fetchmany(BATCH):
-            yield [AspectRow(*row) for row in batch]
+        marks = ", ".join([self._mark] * len(ASPECTS[prefix]))
+        statement = _ROWS.format(self._mark, marks, self._order)
+        with closing(self._connection.cursor()) as cursor:
+            await asyncio.to_thread(cursor.execute, statement, (f"{prefix}%", *ASPECTS[prefix]))
+            while batch := await asyncio.to_thread(cursor.fetchmany, BATCH):
+                yield [AspectRow(*row) for row in batch]
 
 
 def _load(database: sqlite3.Connection, file: DataHubFile) -> None:
@@ -123,32 +134,12 @@ async def _mysql(url: DataHubDatabase) -> AsyncIterator[DataHubSource]:
     try:
         connection = await asyncio.to_thread(connect)
         try:
-            yield _MysqlSource(connection)
+            yield _DbApiSource(connection, "%s", "CAST(urn AS BINARY)")
         finally:
             connection.close()  # the cursor stays open: to close it would read the remaining rows first
     except (pymysql.MySQLError, OSError) as error:
         text = error.args[-1] if error.args else type(error).__name__
         raise _unreadable(url, text) from None
-
-
-class _MysqlSource:
-    def __init__(self, connection: Any) -> None:
-        self._connection = connection
-
-    async def count(self, prefix: str, aspect: str) -> int:
-        def ask() -> int:
-            with self._connection.cursor() as cursor:
-                cursor.execute(_COUNT.format("%s", "%s"), (f"{prefix}%", aspect))
-                return int(cursor.fetchall()[0][0])
-
-        return await asyncio.to_thread(ask)
-
-    async def rows(self, prefix: str) -> AsyncIterator[list[AspectRow]]:
-        statement = _ROWS.format("%s", ", ".join(["%s"] * len(ASPECTS[prefix])), "CAST(urn AS BINARY)")
-        with self._connection.cursor() as cursor:
-            await asyncio.to_thread(cursor.execute, statement, (f"{prefix}%", *ASPECTS[prefix]))
-            while batch := await asyncio.to_thread(cursor.fetchmany, BATCH):
-                yield [AspectRow(*row) for row in batch]
 
 
 def _tls(options: dict[str, str]) -> ssl.SSLContext | None:

@@ -25,6 +25,7 @@ from watchword import __version__
 from watchword.domain.actors import AccountGain
 from watchword.domain.admin import Diagnostic, SealedSecrets, bad, ok, warn
 from watchword.domain.errors import Fault, OperatorError
+from watchword.domain.networks import Address
 from watchword.domain.ports import Clock
 from watchword.domain.stores import STANDBYS_ADVICE, LastStart, PostgresUrl, SqliteUrl, objection_to_standbys
 from watchword.files import owner_in_the_way
@@ -106,37 +107,34 @@ def _no_access(folder: Path) -> Diagnostic:
 def _data_folder(folder: Path) -> Iterator[Diagnostic]:
     if _is_closed(folder):
         yield _no_access(folder)
-        return
-    if folder.is_symlink() and not folder.exists():
+    elif folder.is_symlink() and not folder.exists():
         yield bad("data folder", f"{folder} is a link to a missing folder", "Name another with --data-dir.")
-        return
-    if not folder.exists():
+    elif not folder.exists():
         yield warn("data folder", f"{folder} does not exist", "The first start creates it: watchword serve")
-        return
-    if not folder.is_dir():
+    elif not folder.is_dir():
         yield bad("data folder", f"{folder} is not a folder", "Name another with WATCHWORD_DATA_DIR or --data-dir.")
-        return
+    else:
+        yield _access(folder)
+        yield _disk(folder)
+
+
+def _access(folder: Path) -> Diagnostic:
     mode = folder.stat().st_mode & 0o777
     if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
-        yield _no_access(folder)
-    elif mode & 0o077:
+        return _no_access(folder)
+    if mode & 0o077:
         level = bad if mode & 0o002 else warn
-        yield level("data folder", f"{folder} is open to other users (mode {mode:04o})", f"chmod 700 {folder}")
-    else:
-        yield ok("data folder", f"only its owner can access {folder}")
-    yield from _disk(folder)
+        return level("data folder", f"{folder} is open to other users (mode {mode:04o})", f"chmod 700 {folder}")
+    return ok("data folder", f"only its owner can access {folder}")
 
 
-def _disk(folder: Path) -> Iterator[Diagnostic]:
+def _disk(folder: Path) -> Diagnostic:
     free = shutil.disk_usage(folder).free
     what = f"{free / 1_000_000:,.0f} MB are free on the disk of {folder}"
-    fix = "Free some space: a full disk stops every write."
-    if free < FULL_DISK_BYTES:
-        yield bad("disk", what, fix)
-    elif free < LOW_DISK_BYTES:
-        yield warn("disk", what, fix)
-    else:
-        yield ok("disk", what)
+    if free >= LOW_DISK_BYTES:
+        return ok("disk", what)
+    level = bad if free < FULL_DISK_BYTES else warn
+    return level("disk", what, "Free some space: a full disk stops every write.")
 
 
 def _bad_by_message(about: str, message: str, otherwise: str) -> Diagnostic:
@@ -361,8 +359,9 @@ def _asked(url: str) -> ServiceAnswer | None:
     transport = httpx.HTTPTransport(verify=False, uds=socket_path)
     base = url if socket_path is None else "http://localhost"
     # The service reports local mode only to a loopback name.
-    headers = {"Host": "localhost"} if _is_unspecified(urlsplit(base).hostname or "") else {}
-    headers["Accept-Encoding"] = "identity"
+    address, headers = _address(urlsplit(base).hostname), {"Accept-Encoding": "identity"}
+    if address is not None and address.is_unspecified:
+        headers["Host"] = "localhost"
     try:
         with httpx.Client(
             base_url=base,
@@ -386,11 +385,11 @@ def _get(client: httpx.Client, path: str, headers: dict[str, str] | None = None)
     return content if isinstance(content, dict) else {}
 
 
-def _is_unspecified(host: str) -> bool:
+def _address(host: str | None) -> Address | None:
     try:
-        return ipaddress.ip_address(host).is_unspecified
+        return ipaddress.ip_address(host or "")
     except ValueError:
-        return False
+        return None
 
 
 def _ask_own_service(settings: Settings, last_start: LastStart | None) -> ServiceAnswer | None:
@@ -437,16 +436,14 @@ def _answered(answer: ServiceAnswer) -> Iterator[Diagnostic]:
 def _port(settings: Settings, *, running: bool) -> Diagnostic:
     where, problem = settings.listens_at, bind_error(settings.endpoint)
     if problem is None and running:
-        return warn(
-            "port", f"{where} is free, but the service runs on {settings.data_dir}", "Name its --host and --port."
-        )
+        what = f"{where} is free, but the service runs on {settings.data_dir}"
+        return warn("port", what, "Name its --host and --port.")
     if problem is None:
         return ok("port", f"{where} is free")
-    if problem.errno != errno.EADDRINUSE:
-        return bad(
-            "port", f"the service cannot listen at {where}: {problem.strerror}", "Choose another --host or --port."
-        )
-    return _taken(where)
+    if problem.errno == errno.EADDRINUSE:
+        return _taken(where)
+    what = f"the service cannot listen at {where}: {problem.strerror}"
+    return bad("port", what, "Choose another --host or --port.")
 
 
 def _taken(where: str) -> Diagnostic:
@@ -522,12 +519,9 @@ def _exposure(settings: Settings, answer: ServiceAnswer | None) -> Iterator[Diag
 def _is_outside(where: str) -> bool:
     """Whether other machines reach it without TLS."""
     parts = urlsplit(where)
-    if parts.scheme != "http":
-        return False
-    try:
-        return not ipaddress.ip_address(parts.hostname or "").is_loopback
-    except ValueError:
-        return parts.hostname != "localhost"
+    address = _address(parts.hostname)
+    is_here = parts.hostname == "localhost" if address is None else address.is_loopback
+    return parts.scheme == "http" and not is_here
 
 
 def _server_of_commands(url: str | None, last_start: LastStart | None) -> Iterator[Diagnostic]:

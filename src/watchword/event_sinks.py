@@ -92,7 +92,7 @@ class _FileSink:
                 left = left[os.write(file, left) :]
             os.fsync(file)
         except OSError:
-            self.close()  # the last line may be incomplete: see `_open`
+            self.close()  # the last line may be incomplete: see `_opened`
             raise
 
     def close(self) -> None:
@@ -102,37 +102,22 @@ class _FileSink:
             self._file = None
 
     def _opened(self) -> int:
-        if self._file is not None and not self._is_current(self._file):
+        if self._file is not None:
+            with suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(self._file), self._path.stat()):
+                    return self._file
             self.close()
-        if self._file is None:
-            self._file = self._open()
-        return self._file
-
-    def _is_current(self, file: int) -> bool:
-        try:
-            return os.path.samestat(os.fstat(file), self._path.stat())
-        except FileNotFoundError:
-            return False
-
-    def _open(self) -> int:
         # Without O_NONBLOCK a named pipe would block here.
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-        file = os.open(self._path, flags, 0o600)
-        try:
-            self._prepare(file)
-        except OSError:
-            os.close(file)
-            raise
-        return file
-
-    def _prepare(self, file: int) -> None:
-        seen = os.fstat(file)
+        self._file = os.open(self._path, flags, 0o600)
+        seen = os.fstat(self._file)
         if not stat.S_ISREG(seen.st_mode):
             raise OSError(f"{self._path} is not a regular file")
         # A crash or a full disk may have cut off a line. The event comes again, on a line of its own.
-        if seen.st_size and os.pread(file, 1, seen.st_size - 1) != b"\n":
-            os.write(file, b"\n")
+        if seen.st_size and os.pread(self._file, 1, seen.st_size - 1) != b"\n":
+            os.write(self._file, b"\n")
         sync(self._path.parent)
+        return self._file
 
 
 class _SyslogSink:

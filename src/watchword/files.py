@@ -73,7 +73,6 @@ def sync(path: Path) -> None:
 
 
 def open_lock(path: Path) -> int:
-    """Open a lock file."""
     return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NONBLOCK | os.O_NOCTTY | _SAFELY, 0o600)
 
 

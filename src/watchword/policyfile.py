@@ -97,15 +97,11 @@ def read_policy_file(path: Path) -> PolicyDeclaration:
 
 def read_policy_text(content: bytes, name: str) -> PolicyDeclaration:
     """The policies that the content declares. Errors use the name."""
-    if len(content) > MAX_BYTES:
-        raise PolicyFileError(f"{name} must have at most {MAX_BYTES:,} bytes.")
     return _Reader(name).read(content)
 
 
 def read_yaml(content: bytes, name: str) -> Any:
     """The plain values of any YAML file, with the limits and errors of a policy file."""
-    if len(content) > MAX_BYTES:
-        raise PolicyFileError(f"{name} must have at most {MAX_BYTES:,} bytes.")
     return _Reader(name).plain(content)
 
 
@@ -176,7 +172,10 @@ class _Reader:
                 webhooks=check_webhooks(webhooks, declared.set_name),
             )
         except Fault as fault:
-            self._reject_field(str(fault.details.get("field", "policies")), fault.message)
+            # The line of the key, or of its policy.
+            field = str(fault.details.get("field", "policies"))
+            line = self._lines.get(field) or self._lines.get(field.partition(".")[0], 1)
+            raise PolicyFileError(f"{self._name}, line {line}: {fault.message}") from None
 
     def plain(self, content: bytes) -> Any:
         root = self._compose(content)
@@ -194,6 +193,8 @@ class _Reader:
         return [read(node, f"{name}[{index}]") for index, node in enumerate(nodes)]
 
     def _compose(self, content: bytes) -> yaml.Node:
+        if len(content) > MAX_BYTES:
+            raise PolicyFileError(f"{self._name} must have at most {MAX_BYTES:,} bytes.")
         try:
             text = content.decode("utf-8-sig")
             self._reject_deep(text)
@@ -357,11 +358,6 @@ class _Reader:
 
     def _reject(self, node: yaml.Node, message: str) -> NoReturn:
         raise PolicyFileError(f"{self._name}, line {_line(node)}: {message}")
-
-    def _reject_field(self, field: str, message: str) -> NoReturn:
-        """For errors of the domain's rules: the line of the key, or of its policy."""
-        line = self._lines.get(field) or self._lines.get(field.partition(".")[0], 1)
-        raise PolicyFileError(f"{self._name}, line {line}: {message}")
 
 
 def _line(node: yaml.Node) -> int:

@@ -2,7 +2,8 @@
 
 import ipaddress
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -23,7 +24,7 @@ from watchword.domain.stores import DEFAULT_PORT, PostgresUrl, SqliteUrl, StoreU
 T = TypeVar("T")
 MAX_LINE = 1_000
 MYSQL_PORT = 3306
-_CLAIM_NAME = re.compile(r"[^\s{}=,]{1,200}")
+_CLAIM_NAME = r"[^\s{}=,]{1,200}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,32 @@ class ListenAddress:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
+@contextmanager
+def must_be(what: str) -> Iterator[None]:
+    """Says what the value must be, whichever check within fails. Messages of the checks might quote a password."""
+    try:
+        yield
+    except _NamedError:
+        raise
+    except (Fault, ValueError, KeyError):
+        raise ValueError(what) from None
+
+
+class _NamedError(ValueError):
+    """Says which part of an address is wrong."""
+
+
+def matching(pattern: str, what: str) -> Callable[[str], str]:
+    """A text that matches as a whole."""
+
+    def parse(text: str) -> str:
+        if not re.fullmatch(pattern, text):
+            raise ValueError(what)
+        return text
+
+    return parse
+
+
 def optional(parse: Callable[[str], T]) -> Callable[[str], T | None]:
     """None for an empty text."""
     return lambda text: parse(text) if text else None
@@ -54,21 +81,16 @@ def optional(parse: Callable[[str], T]) -> Callable[[str], T | None]:
 
 def listen_address(text: str) -> ListenAddress:
     name, _, digits = text.rpartition(":")
-    try:
+    with must_be("an IP address or localhost, and a port, such as 127.0.0.1:9090 or [::1]:9090"):
         if name.startswith("["):
             return ListenAddress(str(ipaddress.IPv6Address(name.removeprefix("[").removesuffix("]"))), port(digits))
         return ListenAddress(str(ipaddress.IPv4Address("127.0.0.1" if name == "localhost" else name)), port(digits))
-    except ValueError:
-        raise ValueError("an IP address or localhost, and a port, such as 127.0.0.1:9090 or [::1]:9090") from None
 
 
 def host(text: str) -> str:
-    if text.startswith("unix:/") or text == "localhost":
-        return text
-    try:
-        ipaddress.ip_address(text)
-    except ValueError:
-        raise ValueError("an IP address, localhost, or unix:/path/of.sock") from None
+    if not text.startswith("unix:/") and text != "localhost":
+        with must_be("an IP address, localhost, or unix:/path/of.sock"):
+            ipaddress.ip_address(text)
     return text
 
 
@@ -122,30 +144,23 @@ def oidc_scopes(text: str) -> str:
     return " ".join(words)
 
 
-def claim_name(text: str) -> str:
-    if not _CLAIM_NAME.fullmatch(text):
-        raise ValueError("the name of a claim, such as groups")
-    return text
+claim_name = matching(_CLAIM_NAME, "the name of a claim, such as groups")
 
 
 def actor_template(text: str) -> str:
-    claims = CLAIM.findall(text)
-    try:
+    with must_be("the urn of an actor with claims in braces: urn:li:corpuser:{preferred_username}"):
         check_actor(CLAIM.sub("x", text), "template")
-    except Fault:
-        claims = []
-    if not claims or not all(map(_CLAIM_NAME.fullmatch, claims)):
-        raise ValueError("the urn of an actor with claims in braces: urn:li:corpuser:{preferred_username}")
+        claims = CLAIM.findall(text)
+        if not claims or not all(re.fullmatch(_CLAIM_NAME, claim) for claim in claims):
+            raise ValueError
     return text
 
 
 def group_template(text: str) -> str:
-    try:
+    with must_be("the urn of a group with {group} in it, such as urn:li:corpGroup:{group}"):
         check_group(text.replace(GROUP, "x"), "template")
-    except Fault:
-        text = ""
-    if text.count(GROUP) != 1 or CLAIM.findall(text) != [GROUP.strip("{}")]:
-        raise ValueError("the urn of a group with {group} in it, such as urn:li:corpGroup:{group}")
+        if text.count(GROUP) != 1 or CLAIM.findall(text) != [GROUP.strip("{}")]:
+            raise ValueError
     return text
 
 
@@ -153,7 +168,7 @@ def claim_values(text: str) -> tuple[tuple[str, str], ...]:
     found = []
     for part in filter(None, map(str.strip, text.split(","))):
         claim, _, value = part.partition("=")
-        if not _CLAIM_NAME.fullmatch(claim) or not value:
+        if not re.fullmatch(_CLAIM_NAME, claim) or not value:
             raise ValueError("claim=value, separated by commas, such as hd=example.org,groups=staff")
         found.append((claim, value))
     return tuple(found)
@@ -180,15 +195,8 @@ def database(text: str) -> StoreUrl:
         return SqliteUrl(Path(text.removeprefix("sqlite:///")))
     if not text.startswith(("postgresql://", "postgres://")):
         raise ValueError(_DATABASE_FORM)
-    try:
+    with must_be(_DATABASE_FORM):
         return _postgres_url(text)
-    except (ValueError, UnicodeError) as error:
-        # urllib's message might quote the text.
-        raise ValueError(str(error) if isinstance(error, _NamedError) else _DATABASE_FORM) from None
-
-
-class _NamedError(ValueError):
-    """Says which part of an address is wrong."""
 
 
 _DATAHUB_FORM = (
@@ -203,11 +211,9 @@ def datahub_url(text: str) -> DataHubUrl:
     if not found and text:
         return DataHubFile(Path(text))
     kinds = {"mysql": "mysql", "mariadb": "mysql", "postgresql": "postgresql", "postgres": "postgresql"}
-    try:
+    with must_be(_DATAHUB_FORM):
         url = _postgres_url(text, MYSQL_PORT if kinds[scheme] == "mysql" else DEFAULT_PORT)
         ((host, port),) = url.hosts
-    except (KeyError, ValueError, UnicodeError) as error:
-        raise ValueError(str(error) if isinstance(error, _NamedError) else _DATAHUB_FORM) from None
     return DataHubDatabase(kinds[scheme], host, port, url.user, url.password, url.database, url.options)
 
 
@@ -264,7 +270,7 @@ def event_stream(text: str) -> StreamTarget:
     kind, _, rest = text.partition(":")
     name, _, digits = rest.rpartition(":")
     bare = name.removeprefix("[").removesuffix("]")
-    try:
+    with must_be("stdout, the absolute path of a file, syslog:HOST:PORT, syslog+tcp:HOST:PORT or syslog:/dev/log"):
         if text == "stdout":
             return StreamTarget(Transport.STDOUT)
         if text.startswith("/") and not text.endswith("/"):
@@ -273,17 +279,12 @@ def event_stream(text: str) -> StreamTarget:
             return StreamTarget(Transport.UNIX, path=rest)
         if kind in {"syslog", "syslog+tcp"} and _is_host(bare.lower()) and (":" in bare) == name.startswith("["):
             return StreamTarget(Transport(kind), host=bare, port=port(digits))
-    except ValueError:
-        pass
-    raise ValueError(
-        "stdout, the absolute path of a file, syslog:HOST:PORT, syslog+tcp:HOST:PORT or syslog:/dev/log"
-    ) from None
+        raise ValueError
 
 
-def schema(text: str) -> str:
-    if not re.fullmatch(r"[a-z_][a-z0-9_]{0,59}", text) or text.startswith("pg_"):
-        raise ValueError("a name of at most 60 small letters, digits and _, not beginning with pg_")
-    return text
+schema = matching(
+    r"(?!pg_)[a-z_][a-z0-9_]{0,59}", "a name of at most 60 small letters, digits and _, not beginning with pg_"
+)
 
 
 def actor(text: str) -> str:
@@ -302,12 +303,8 @@ def switch(text: str) -> bool:
 
 
 def local_mode(text: str) -> bool | None:
-    if text.lower() == "auto":
-        return None
-    try:
-        return switch(text)
-    except ValueError:
-        raise ValueError("auto, on or off") from None
+    with must_be("auto, on or off"):
+        return None if text.lower() == "auto" else switch(text)
 
 
 def words(text: str) -> list[str]:
@@ -315,18 +312,14 @@ def words(text: str) -> list[str]:
 
 
 def networks(text: str) -> tuple[Network, ...]:
-    try:
+    with must_be("networks such as 10.0.0.0/8,192.168.1.7/32"):
         return tuple(ipaddress.ip_network(word) for word in words(text))
-    except ValueError:
-        raise ValueError("networks such as 10.0.0.0/8,192.168.1.7/32") from None
 
 
 def peers(text: str) -> tuple[Network | None, ...]:
     """Networks, or None for callers on the Unix socket."""
-    try:
+    with must_be("networks such as 10.0.0.0/8,192.168.1.7/32, or unix"):
         return tuple(None if word == "unix" else networks(word)[0] for word in words(text))
-    except ValueError as error:
-        raise ValueError(f"{error}, or unix") from None
 
 
 def headers(text: str) -> tuple[str, ...]:
@@ -367,12 +360,10 @@ _SMTP_FORM = "smtp://[user:password@]host:port (with STARTTLS), smtps://… (TLS
 def smtp_url(text: str) -> SmtpUrl:
     """Messages never quote the text, which may hold a password."""
     scheme = text.partition("://")[0]
-    try:
+    with must_be(_SMTP_FORM):
         parts = urlsplit(text)
         name, number = parts.hostname or "", parts.port or SMTP_PORTS[scheme]
         user, password = unquote(parts.username or "", errors="strict"), unquote(parts.password or "", errors="strict")
-    except (KeyError, ValueError, UnicodeError):
-        raise ValueError(_SMTP_FORM) from None
     if not _is_host(name) or parts.path.strip("/") or parts.query or parts.fragment or bool(user) != bool(password):
         raise ValueError(_SMTP_FORM)
     if user and scheme == "smtp+insecure" and not _is_this_machine(name):
@@ -388,10 +379,8 @@ def _is_this_machine(name: str) -> bool:
 
 
 def email(text: str) -> str:
-    try:
+    with must_be("an e-mail address such as watchword@example.org"):
         return check_email(text)
-    except Fault:
-        raise ValueError("an e-mail address such as watchword@example.org") from None
 
 
 def mail_template(text: str) -> str:
@@ -409,10 +398,8 @@ def mail_kinds(text: str) -> tuple[MailKind, ...]:
 
 
 def days(text: str) -> tuple[int, ...]:
-    try:
+    with must_be("numbers of days from 1 to 3650, such as 30,7,1; or empty"):
         return tuple(sorted({between(1, 3_650)(word) for word in words(text)}, reverse=True))
-    except ValueError:
-        raise ValueError("numbers of days from 1 to 3650, such as 30,7,1; or empty") from None
 
 
 _INDEX_FORM = "http(s)://[user:password@]host:port[,host:port], without a path"
@@ -421,22 +408,20 @@ _INDEX_FORM = "http(s)://[user:password@]host:port[,host:port], without a path"
 def index_url(text: str) -> IndexAddress:
     """The scheme and the user before the first host apply to all hosts."""
     first, *others = words(text) or [""]
-    try:
+    with must_be(_INDEX_FORM):
         parts = urlsplit(first)
         where = [parts.netloc.rpartition("@")[2] + parts.path + parts.query + parts.fragment, *others]
         hosts = tuple(_index_host(parts.scheme, one) for one in where)
         user, password = parts.username, parts.password
-    except ValueError:
-        raise ValueError(_INDEX_FORM) from None
-    if parts.scheme not in ("http", "https") or (user is None) != (password is None):
-        raise ValueError(_INDEX_FORM)
+        if parts.scheme not in ("http", "https") or (user is None) != (password is None):
+            raise ValueError
     return IndexAddress(hosts, unquote(user), Secret(unquote(password))) if user and password else IndexAddress(hosts)
 
 
 def _index_host(scheme: str, text: str) -> str:
     parts = urlsplit(f"{scheme}://{text.rstrip('/')}")
     if not parts.hostname or parts.path or parts.query or parts.fragment or "@" in text or parts.port == 0:
-        raise ValueError(_INDEX_FORM)
+        raise ValueError
     return parts.geturl()
 
 
@@ -447,7 +432,5 @@ def index_prefix(text: str) -> str:
 
 
 def aspects(text: str) -> tuple[Aspect, ...]:
-    try:
+    with must_be("entities and aspects such as dataset.operation,chart.chartUsageStatistics"):
         return tuple(parse_aspect(word) for word in words(text))
-    except ValueError:
-        raise ValueError("entities and aspects such as dataset.operation,chart.chartUsageStatistics") from None

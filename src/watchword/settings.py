@@ -110,8 +110,7 @@ def setting(
     per_instance: bool = False,
 ) -> T:
     """A field of `Settings`. `text` is its help."""
-    given = (default, text, parse, secret, no_flag, per_instance)
-    return cast("T", field(metadata={"setting": given}))
+    return cast("T", field(metadata={"setting": (default, text, parse, secret, no_flag, per_instance)}))
 
 
 _ALL_DURATIONS = ",".join(duration.name for duration in Duration if duration is not Duration.NO_EXPIRY)

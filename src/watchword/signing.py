@@ -224,7 +224,7 @@ class KeyRing:
         else:
             made = Ed25519PrivateKey.from_private_bytes(self._randomness(KEY_BYTES))
             public, private = made.public_key().public_bytes_raw(), Secret(made.private_bytes_raw())
-        kid = _kid(public)
+        kid = encoded(sha256(public).digest())[:KID_LENGTH].decode()
         return SealedKey(kid, public, self._sealer.seal(private, _label(kid)), self._clock())
 
 
@@ -237,10 +237,6 @@ def check_master_key(sealer: Sealer, salt: bytes, private_keys: Iterable[tuple[s
 
 def _label(kid: str) -> str:
     return f"key:{kid}"
-
-
-def _kid(public: bytes) -> str:
-    return encoded(sha256(public).digest())[:KID_LENGTH].decode()
 
 
 def _jwk(key: SealedKey) -> dict[str, str]:

@@ -79,13 +79,10 @@ class SmtpServer:
             timeout=SECONDS,
             use_tls=url.scheme == "smtps",
             start_tls=url.scheme == "smtp",
-            tls_context=await asyncio.to_thread(self._trust) if secure else None,
+            tls_context=await asyncio.to_thread(ssl.create_default_context, cafile=self._ca_file) if secure else None,
         )
         await self._connection.connect()
         return self._connection
-
-    def _trust(self) -> ssl.SSLContext:
-        return ssl.create_default_context(cafile=self._ca_file)
 
     def _drop(self) -> None:
         if self._connection is not None:

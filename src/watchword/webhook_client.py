@@ -10,8 +10,9 @@ import ipaddress
 import socket
 import threading
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from contextlib import suppress
+from functools import partial
 
 import httpx
 
@@ -130,28 +131,21 @@ class WebhookClient:
         loop = asyncio.get_running_loop()
         found: asyncio.Future[list[Address]] = loop.create_future()
 
-        def settle(result: list[Address] | OSError) -> None:
+        def settle(set_outcome: Callable[[], None]) -> None:
             self._lookups.release()
-            if found.done():
-                return
-            if isinstance(result, OSError):
-                found.set_exception(result)
-            else:
-                found.set_result(result)
+            if not found.done():
+                set_outcome()
 
         def look_up() -> None:
-            result: list[Address] | OSError
             try:
                 rows = socket.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
                 # Without the zone of a link-local address, which is not allowed anyway.
                 texts = dict.fromkeys(str(row[4][0]).partition("%")[0] for row in rows)
-                result = [ipaddress.ip_address(text) for text in texts]
-            except OSError as error:
-                result = error
-            except ValueError as error:
-                result = OSError(str(error))
+                outcome = partial(found.set_result, [ipaddress.ip_address(text) for text in texts])
+            except (OSError, ValueError) as error:
+                outcome = partial(found.set_exception, error if isinstance(error, OSError) else OSError(str(error)))
             with suppress(RuntimeError):  # the loop is closed
-                loop.call_soon_threadsafe(settle, result)
+                loop.call_soon_threadsafe(settle, outcome)
 
         await self._lookups.acquire()
         threading.Thread(target=look_up, daemon=True).start()

@@ -85,10 +85,6 @@ def system_clock() -> int:
     return time.time_ns() // 1_000_000
 
 
-def steady_clock(clock: Clock) -> SteadyClock:
-    return SteadyClock(clock, system_clock, lambda: time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000)
-
-
 def new_id() -> str:
     return str(uuid.uuid4())
 
@@ -205,13 +201,13 @@ async def open_whole(
             store, clock, home = core.store, core.store.clock, _home(settings, engine)
             supervisor = Supervisor(store, engine, settings.index_rate, clock, log, home)
             operations = Operations(store, core.authority, engine, settings.index_names, clock, supervisor.wake, home)
-            planner = RetentionPlanner(engine, operations, settings.index_names, home, steady_clock(clock))
+            steady = SteadyClock(clock, system_clock, lambda: time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000)
+            planner = RetentionPlanner(engine, operations, settings.index_names, home, steady)
             scheduler = RetentionScheduler(store, planner, new_id(), supervisor.wake, log)
             runs = RetentionRuns(store, core.authority, planner, scheduler, supervisor.wake)
             seal = Sealer(Secret(hmac.digest(core.salt.reveal(), b"cookies", "sha256")))
-            target, stream = settings.event_stream, None
-            if target is not None:
-                stream = EventStream(store, core.feed, open_sink(target), new_id())
+            target = settings.event_stream
+            stream = None if target is None else EventStream(store, core.feed, open_sink(target), new_id())
             client = cache(partial(open_message_client, settings, clock))
             webhooks = Webhooks(store, core.authority, core.seal, client, clock, new_id, os.urandom)
             deliveries = DeliverySender(store, core.seal, client, clock, new_id())

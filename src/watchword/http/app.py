@@ -78,18 +78,13 @@ CONFIG: dict[str, Any] = {
     "patchCapable": False,
     "statefulIngestionCapable": False,
     "telemetry": {"enabledCli": False},
-    "watchword": {
-        "version": __version__,
-        "capabilities": ["tokens", "accounts", "policies", "groups", "events", "operations"],
-    },
 }
+CAPABILITIES = ("tokens", "accounts", "policies", "groups", "events", "operations")
 
 
 def _config(settings: Settings) -> dict[str, Any]:
-    ours = CONFIG["watchword"]
-    if settings.datahub_salt is not None:
-        ours = ours | {"capabilities": [*ours["capabilities"], DATAHUB_TOKENS]}
-    return CONFIG | {"watchword": ours}
+    more = [] if settings.datahub_salt is None else [DATAHUB_TOKENS]
+    return CONFIG | {"watchword": {"version": __version__, "capabilities": [*CAPABILITIES, *more]}}
 
 
 class _Done:
@@ -116,9 +111,7 @@ class App:
         core = services.core
         pages = ConsoleRequests(settings)
         self._worker = WorkerState(settings.trusted_proxies, settings.socket_path is not None, new_id)
-        self._authenticator = Authenticator(
-            settings, core.authority, core.sessions, core.rejections, pages.session_of if settings.console else None
-        )
+        self._authenticator = Authenticator(settings, core, pages.session_of if settings.console else None)
         self._authenticate_bearer = self._authenticator.authenticate_bearer
         self._authenticate_bearer_now = self._authenticator.authenticate_bearer_now
         self._rights_now = core.authority.rights_now
@@ -135,6 +128,7 @@ class App:
         self._metrics = metrics
         self._count = metrics.request
         self._access_log = AccessLog(logger, settings.access_log)
+        self.close = self._access_log.flush
         self._is_logged = self._access_log.wants
         self._logger = logger
         self._has_metrics_listener = settings.metrics_address is not None
@@ -165,18 +159,13 @@ class App:
             del self._routes[METRICS]
         self._sign_in: SignInEndpoint | None = None
         if services.provider is not None:
-            self._sign_in = endpoint = SignInEndpoint(
-                *(services.provider, settings.claim_rules, core.sessions, core.rejections, services.cookie_seal),
-                core.store.clock,
-                own_url=settings.issuer,
-            )
+            self._sign_in = endpoint = SignInEndpoint(services.provider, services, settings)
             self._routes[SIGN_IN], self._routes[CALLBACK] = {"GET": endpoint.begin}, {"GET": endpoint.callback}
             self._routes[LOGOUT] = {"POST": endpoint.logout}
         if settings.console:
             sessions = SessionEndpoint(
                 *(pages, self._authenticator, core.sessions, core.policies, services.provider),
-                own_url=settings.issuer,
-                data_dir=settings.data_dir,
+                *(settings.issuer, settings.data_dir),
             )
             self._routes[SESSION] = {"GET": sessions.show, "POST": sessions.sign_in, "DELETE": sessions.sign_out}
         if settings.has_devices and self._console is not None:
@@ -249,10 +238,6 @@ class App:
         if self._is_logged(route, status):
             self._access_log.write(request, route, status, seconds)
 
-    def close(self) -> None:
-        """Write what is left of the access log."""
-        self._access_log.flush()
-
     async def _route(self, request: Request, path: str) -> Response:
         if len(path) + len(request.scope.query_string) > MAX_ADDRESS:
             raise Fault(Reason.ADDRESS_TOO_LONG, f"Path and query must have at most {MAX_ADDRESS:,} characters.")
@@ -261,13 +246,17 @@ class App:
             methods = {"GET": self._console.answer}
         if methods is None:
             if is_datahub(path):
-                found = await self._datahub.find(request, path, await self._authenticator.authenticate(request))
-                if found is not None:
-                    return found
+                entity = await self._datahub.find(request, path, await self._authenticator.authenticate(request))
+                if entity is not None:
+                    return entity
             elif path.startswith(PROTECTED) and any(path == p or path.startswith(p + "/") for p in PROTECTED):
                 await self._authenticator.authenticate(request)
             raise _not_found()
-        return await _handler(methods, request.scope.method)(request)
+        method = request.scope.method
+        handler = methods.get("GET" if method == "HEAD" else method)
+        if handler is None:
+            raise _method_not_allowed(", ".join([*methods, *(["HEAD"] if "GET" in methods else [])]))
+        return await handler(request)
 
     def _fault_response(self, fault: Fault, request: Request, path: str, route: str) -> Response:
         self._metrics.error(fault.reason)
@@ -355,14 +344,6 @@ def without_gateway(path: str) -> str:
 
 def _not_found() -> Fault:
     return Fault(Reason.NO_SUCH_ADDRESS, "Nothing is served at this address.")
-
-
-def _handler(methods: dict[str, Handler], method: str) -> Handler:
-    handler = methods.get("GET" if method == "HEAD" else method)
-    if handler is None:
-        allow = ", ".join([*methods, *(["HEAD"] if "GET" in methods else [])])
-        raise _method_not_allowed(allow)
-    return handler
 
 
 def _method_not_allowed(allow: str) -> Fault:

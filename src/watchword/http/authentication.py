@@ -24,9 +24,8 @@ from watchword.domain.tokens import AUTHORIZATION_TOO_LONG, MAX_AUTHORIZATION
 from watchword.files import user_name
 from watchword.http.errors import printable, redact
 from watchword.http.requests import UNIX_PEER, UNREADABLE, Request
-from watchword.service.audit import RejectionLog
-from watchword.service.authority import Authority
-from watchword.service.sessions import SessionCaller, Sessions
+from watchword.service import CoreServices
+from watchword.service.sessions import SessionCaller
 from watchword.settings import Settings
 
 CONSOLE_HEADER = "x-watchword-console"
@@ -74,6 +73,7 @@ _FOUND = struct.Struct(f"=BBxx{_ENDS.size + _REST_OF_ID.size}x12xII")
 
 P = TypeVar("P", Bearer, Caller, SessionCaller)
 A = ParamSpec("A")
+ReadSession = Callable[[Request], Secret[str] | None]
 
 
 def _recorded(
@@ -97,18 +97,11 @@ def _recorded(
 
 
 class Authenticator:
-    def __init__(
-        self,
-        settings: Settings,
-        authority: Authority,
-        sessions: Sessions,
-        rejections: RejectionLog,
-        session_of: Callable[[Request], Secret[str] | None] | None,
-    ) -> None:
+    def __init__(self, settings: Settings, core: CoreServices, session_of: ReadSession | None) -> None:
         """Without `session_of`, which reads the cookie, no session is accepted."""
-        self._authority = authority
-        self._sessions = sessions
-        self.rejections = rejections
+        self._authority = core.authority
+        self._sessions = core.sessions
+        self.rejections = core.rejections
         self._session_of = session_of
         self._local_mode = settings.local_mode_on
         self._actor_headers = [name.lower() for name in settings.actor_headers]
@@ -182,9 +175,9 @@ class Authenticator:
         return self.caller(bearer or await self._authority.verify(token, request.client, request.id), request)
 
     async def _session(self, session: Secret[str], request: Request) -> SessionCaller:
-        found = await self._sessions.authenticate(session, request.client, request.id, local=self.is_local(request))
-        self.require_audience(found.caller.limits)
-        return found
+        by = await self._sessions.authenticate(session, request.client, request.id, local=self.is_local(request))
+        self.require_audience(by.caller.limits)
+        return by
 
     def caller(self, bearer: Bearer, request: Request) -> Caller:
         self.require_audience(bearer.limits)
@@ -222,14 +215,10 @@ class Authenticator:
 
     def _not_local(self, request: Request) -> str | None:
         """Why a request is not local; None: it is."""
-        return _not_of_own_user(request) if self._local_mode else "local mode is off"
-
-    def is_of_own_user(self, request: Request) -> bool:
-        """The same, whether local mode is on or off: it may learn where the data folder is, and nothing else."""
-        return _not_of_own_user(request) is None
+        return not_of_own_user(request) if self._local_mode else "local mode is off"
 
 
-def _not_of_own_user(request: Request) -> str | None:
+def not_of_own_user(request: Request) -> str | None:
     """Why a request does not come directly from a process of the server's own user; None: it does. The query to the
     kernel comes last.
     """

@@ -9,7 +9,7 @@ The audit log is searched with DataHub's names of events. An action that DataHub
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NamedTuple
 
-from watchword.domain.actors import ActorState, Caller
+from watchword.domain.actors import Caller
 from watchword.domain.errors import Fault, invalid
 from watchword.domain.events import MAX_WORDS, Action, EventSearch, KeptEvent, parse_cursor
 from watchword.domain.filters import LARGEST, MAX_COUNT, SEARCH_SECONDS
@@ -96,7 +96,12 @@ class DataHubEndpoints:
         except Fault:
             return None
         state = await self._policies.find_actor(await self._policies.authorize_any(caller), urn)
-        return None if state is None else {"corpUserKey": {"username": name_of(urn)}, "corpUserStatus": _status(state)}
+        if state is None:
+            return None
+        # DataHub's clients require who changed it last, and when.
+        changed = {"time": state.changed_at or 0, "actor": state.changed_by or SYSTEM_ACTOR}
+        status = {"status": state.status.value, "lastModified": changed}
+        return {"corpUserKey": {"username": name_of(urn)}, "corpUserStatus": status}
 
     async def _policy(self, request: Request, caller: Caller, urn: str) -> Json:
         with self._rejections.recording_denial(caller, "getPolicy"):
@@ -128,12 +133,6 @@ def is_datahub(path: str) -> bool:
 
 async def _own_urn(request: Request, caller: Caller) -> Response:
     return json_response({"urn": caller.actor})
-
-
-def _status(state: ActorState) -> Json:
-    """DataHub's clients require who changed it last, and when."""
-    changed = {"time": state.changed_at or 0, "actor": state.changed_by or SYSTEM_ACTOR}
-    return {"status": state.status.value, "lastModified": changed}
 
 
 def _policy_json(urn: str, policy: Policy) -> Json:

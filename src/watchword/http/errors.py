@@ -55,8 +55,8 @@ def graphql_error(fault: Fault) -> dict[str, Any]:
     return {"message": redact(fault.message), "extensions": _codes(fault) | fault.details}
 
 
-def json_response(content: Any) -> Response:
-    return Response(200, [JSON, NO_STORE], orjson.dumps(content))
+def json_response(content: Any, *headers: Header, status: int = 200) -> Response:
+    return Response(status, [JSON, NO_STORE, *headers], orjson.dumps(content))
 
 
 def fault_response(fault: Fault, *, graphql: bool, datahub: bool = False) -> Response:
@@ -67,7 +67,7 @@ def fault_response(fault: Fault, *, graphql: bool, datahub: bool = False) -> Res
         content = {"error": _codes(fault) | {"message": redact(fault.message)} | fault.details}
     if datahub:
         content |= {"message": redact(fault.message), "status": fault.kind.code}
-    return Response(fault.kind.code, [JSON, NO_STORE, *fault_headers(fault)], orjson.dumps(content))
+    return json_response(content, *fault_headers(fault), status=fault.kind.code)
 
 
 def fault_headers(fault: Fault) -> list[Header]:

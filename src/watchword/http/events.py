@@ -89,9 +89,7 @@ class EventsEndpoint:
         try:
             yield
         finally:
-            self._waiting[actor] -= 1
-            if not self._waiting[actor]:
-                del self._waiting[actor]
+            self._waiting -= Counter([actor])  # which drops an actor that has none left
 
 
 def _number(query: Mapping[str, str], name: str, default: int) -> int:

@@ -14,7 +14,7 @@ import orjson
 from watchword.domain.engine import Engine
 from watchword.domain.errors import Fault, Reason
 from watchword.domain.ports import Store
-from watchword.http.errors import JSON, NO_STORE, RETRY_AFTER
+from watchword.http.errors import JSON, NO_STORE, RETRY_AFTER, json_response
 from watchword.http.requests import Response
 from watchword.service.background import BackgroundTasks
 
@@ -62,11 +62,9 @@ class Health:
         if failing := self._tasks.failing:
             parts["background"] = {"status": "degraded", "failing": failing, "message": "The log says why."}
         if store is not READY:
-            body = {"status": "unavailable", "parts": parts}
-            return Response(503, [JSON, NO_STORE, RETRY_AFTER], orjson.dumps(body))
+            return json_response({"status": "unavailable", "parts": parts}, RETRY_AFTER, status=503)
         degraded = index is not READY or "background" in parts
-        body = {"status": "degraded" if degraded else "ready", "parts": parts}
-        return Response(200, [JSON, NO_STORE], orjson.dumps(body))
+        return json_response({"status": "degraded" if degraded else "ready", "parts": parts})
 
     async def status(self) -> Response:
         """`ready` without the details."""

@@ -100,15 +100,15 @@ class Metrics(Collector):
         """As this worker's scheduler last saw them, at most a minute ago."""
         self.mails_waiting: Callable[[], int] = lambda: 0
         for result in MAIL_RESULTS:
-            self._file.slots(("watchword_mails", result))
+            self._add("watchword_mails", result, 0)
         self.issued = self._counter("watchword_tokens_issued")
         self.revoked = self._counter("watchword_tokens_revoked")
         self.streamed = self._counter("watchword_events_streamed")
         for result in ("delivered", "failed"):
-            self._file.slots(("watchword_deliveries", result))
+            self._add("watchword_deliveries", result, 0)
         for reason in Reason:
             if reason.kind in _ALERTED:
-                self._file.slots(("watchword_errors", reason.word))
+                self._add("watchword_errors", reason.word, 0)
 
     def request(self, route: str, status: int, verdict: str | None, seconds: float) -> None:
         """Counts a response, and the verdict of its authentication if there was one."""
@@ -129,7 +129,7 @@ class Metrics(Collector):
             values[verdicts] += 1
 
     def error(self, reason: Reason) -> None:
-        self._values[self._file.slots(("watchword_errors", reason.word))] += 1
+        self._add("watchword_errors", reason.word)
 
     def token_counts(self, counts: TokenCounts) -> None:
         within = {("watchword_tokens_expiring", str(d)): n for d, n in zip(EXPIRING_DAYS, counts.expiring, strict=True)}
@@ -149,9 +149,8 @@ class Metrics(Collector):
 
     def published_unused(self) -> int | None:
         file = self._folder / "unused.gauges"
-        return (
-            next((int(value) for key, value in _load(file) if tuple(key) == _UNUSED), None) if file.exists() else None
-        )
+        published = _load(file) if file.exists() else []
+        return next((int(value) for key, value in published if tuple(key) == _UNUSED), None)
 
     def publish(self, name: str, gauges: Mapping[Key, float]) -> None:
         """Replace the gauges that were published under this name. On a full disk the old ones stay."""
@@ -167,13 +166,13 @@ class Metrics(Collector):
         self.publish("deliveries", gauges)
 
     def delivery(self, result: str) -> None:
-        self._values[self._file.slots(("watchword_deliveries", result))] += 1
+        self._add("watchword_deliveries", result)
 
     def graphql_fallback(self, cause: str, number: int = 1) -> None:
-        self._values[self._file.slots(("watchword_graphql_fallbacks", cause))] += number
+        self._add("watchword_graphql_fallbacks", cause, number)
 
     def mail(self, result: str) -> None:
-        self._values[self._file.slots(("watchword_mails", result))] += 1
+        self._add("watchword_mails", result)
 
     def store(self, operation: str, seconds: float) -> None:
         histogram = self._operations.get(operation)
@@ -224,6 +223,9 @@ class Metrics(Collector):
             yield GaugeMetricFamily(name, about, float(number))
         about = "Mails that are due or wait for another attempt, counted once a minute."
         yield GaugeMetricFamily("watchword_mails_waiting", about, self.mails_waiting())
+
+    def _add(self, name: str, label: str, number: int = 1) -> None:
+        self._values[self._file.slots((name, label))] += number
 
     def _counter(self, name: str) -> Callable[[int], None]:
         slot = self._file.slots((name,))

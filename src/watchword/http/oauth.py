@@ -9,14 +9,14 @@ console's page /device sends needs a session, and no bearer token replaces it: a
 approve another program.
 """
 
-from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
 import orjson
 
-from watchword.domain.actors import Bearer, Caller, Grant, system_precondition
-from watchword.domain.devices import Device, check_host, check_user_code, shown
+from watchword.domain.actors import Bearer, system_precondition
+from watchword.domain.devices import check_host, check_user_code, shown
 from watchword.domain.errors import Fault, Reason, invalid
 from watchword.domain.keys import KEYS_CACHE_SECONDS
 from watchword.domain.names import name_of
@@ -24,7 +24,7 @@ from watchword.domain.ports import Keys
 from watchword.domain.secret import Secret
 from watchword.domain.token_limits import check_limits
 from watchword.http.authentication import NOT_SIGNED_IN, Authenticator
-from watchword.http.errors import CHALLENGE, JSON, NO_STORE, fault_headers, redact
+from watchword.http.errors import CHALLENGE, JSON, NO_STORE, fault_headers, json_response, redact
 from watchword.http.requests import Request, Response, read_form, read_json
 from watchword.http.sessions import ConsoleRequests
 from watchword.service.audit import RejectionLog
@@ -72,23 +72,22 @@ class OAuthEndpoints:
         self._rejections = rejections
 
     async def introspect(self, request: Request, bearer: Bearer) -> Response:
-        token = _token_parameter(await read_form(request))
-        found = await self._tokens.introspect_own(bearer, token) or await self._introspect(request, bearer, token)
-        if isinstance(found, Fault):
-            self._rejections.record_failed_authentication(request.client, request.id, INTROSPECT, found)
+        token = _required(await read_form(request), "token").encode("latin-1")
+        result: TokenIntrospection | Fault | None = await self._tokens.introspect_own(bearer, token)
+        if result is None:
+            caller = self._authenticator.caller(bearer, request)
+            with self._rejections.recording_denial(caller, "introspect"):
+                grant = await self._tokens.authorize_introspect(caller)
+            result = await self._tokens.introspect(grant, token)
+        if isinstance(result, Fault):
+            self._rejections.record_failed_authentication(request.client, request.id, INTROSPECT, result)
             return INACTIVE
-        return Response(200, [JSON, NO_STORE], orjson.dumps(_introspection(found)))
-
-    async def _introspect(self, request: Request, bearer: Bearer, token: bytes) -> TokenIntrospection | Fault:
-        caller = self._authenticator.caller(bearer, request)
-        with self._rejections.recording_denial(caller, "introspect"):
-            grant = await self._tokens.authorize_introspect(caller)
-        return await self._tokens.introspect(grant, token)
+        return json_response(_introspection(result))
 
     async def revoke(self, request: Request) -> Response:
         form = await read_form(request)
-        by_scan = form.get(FOUND_BY) == SCAN
-        await self._tokens.revoke_by_possession(_token_parameter(form), request.client, request.id, by_scan=by_scan)
+        token, by_scan = _required(form, "token").encode("latin-1"), form.get(FOUND_BY) == SCAN
+        await self._tokens.revoke_by_possession(token, request.client, request.id, by_scan=by_scan)
         return Response(200, [NO_STORE])
 
     async def jwks(self, request: Request) -> Response:
@@ -125,11 +124,10 @@ def metadata(issuer: str, *, devices: bool) -> dict[str, Response]:
 def oauth_fault(fault: Fault) -> Response:
     known = fault.reason in _OAUTH_REASONS
     code = fault.reason.word if known else _ERROR_CODES.get(fault.kind.code, "invalid_request")
-    headers = [JSON, NO_STORE, *fault_headers(fault)]
+    headers = fault_headers(fault)
     if fault.kind.code == 403:
         headers.append(("www-authenticate", _insufficient(fault)))
-    content = {"error": code, "error_description": redact(fault.message)}
-    return Response(fault.kind.code, headers, orjson.dumps(content))
+    return json_response({"error": code, "error_description": redact(fault.message)}, *headers, status=fault.kind.code)
 
 
 def _insufficient(fault: Fault) -> str:
@@ -162,13 +160,6 @@ def _introspection(introspection: TokenIntrospection) -> dict[str, Any]:
     return content
 
 
-def _token_parameter(form: Mapping[str, str]) -> bytes:
-    token = form.get("token")
-    if not token:
-        raise invalid("token", "token must be given, as a parameter in the body.")
-    return token.encode("latin-1")
-
-
 MAX_DECISION = 4_096
 _EXPECTED = 'an object {"userCode": "BCDF-GHJK"}, with "approve": true or false to decide'
 
@@ -185,15 +176,17 @@ class DeviceEndpoints:
         started = await self._devices.start(
             _required(form, "client_id"), check_host(form.get("host", "")), _scopes(form), request.client
         )
-        content = {
-            "device_code": started.code.reveal(),
-            "user_code": shown(started.user_code),
-            "verification_uri": self._page,
-            "verification_uri_complete": f"{self._page}?user_code={shown(started.user_code)}",
-            "expires_in": started.seconds,
-            "interval": started.interval,
-        }
-        return Response(200, [JSON, NO_STORE], orjson.dumps(content))
+        user_code = shown(started.user_code)
+        return json_response(
+            {
+                "device_code": started.code.reveal(),
+                "user_code": user_code,
+                "verification_uri": self._page,
+                "verification_uri_complete": f"{self._page}?user_code={user_code}",
+                "expires_in": started.seconds,
+                "interval": started.interval,
+            }
+        )
 
     async def token(self, request: Request) -> Response:
         form = await _form(request)
@@ -210,21 +203,25 @@ class DeviceEndpoints:
             raise
         finally:
             disconnect.cancel()
-        return Response(200, [JSON, NO_STORE], orjson.dumps(_token_answer(created)))
+        return json_response(_token_answer(created))
 
 
+@dataclass(frozen=True, slots=True)
 class DevicePage:
-    def __init__(
-        self, console: ConsoleRequests, authenticator: Authenticator, devices: Devices, rejections: RejectionLog
-    ) -> None:
-        self._console = console
-        self._authenticator = authenticator
-        self._devices = devices
-        self._rejections = rejections
+    _console: ConsoleRequests
+    _authenticator: Authenticator
+    _devices: Devices
+    _rejections: RejectionLog
 
     async def answer(self, request: Request) -> Response:
         """Show the terminal with a user code; with `approve`, approve or deny it."""
-        grant = await self._authorize(request)
+        self._console.check(request)
+        session = self._console.session_of(request)
+        if session is None:
+            raise Fault(Reason.MISSING_CREDENTIAL, NOT_SIGNED_IN)
+        caller = (await self._authenticator.authenticate_session(request, session)).caller
+        with self._rejections.recording_denial(caller, "device"):
+            grant = await self._devices.authorize(caller)
         code, approve = _decision(await read_json(request, _EXPECTED, MAX_DECISION))
         try:
             if approve is None:
@@ -234,32 +231,19 @@ class DevicePage:
         except Fault as fault:
             self._rejections.record_failed_authentication(request.client, request.id, DEVICE, fault)
             raise
-        return Response(200, [JSON, NO_STORE], orjson.dumps(self._content(device, code, grant.caller)))
-
-    async def _authorize(self, request: Request) -> Grant:
-        self._console.check(request)
-        session = self._console.session_of(request)
-        if session is None:
-            raise Fault(Reason.MISSING_CREDENTIAL, NOT_SIGNED_IN)
-        caller = (await self._authenticator.authenticate_session(request, session)).caller
-        try:
-            return await self._devices.authorize(caller)
-        except Fault as fault:
-            if fault.reason is Reason.MISSING_PRIVILEGE:
-                self._rejections.record_denial(caller, "device", fault)
-            raise
-
-    def _content(self, device: Device, code: str, caller: Caller) -> dict[str, Any]:
-        return {
-            "userCode": shown(check_user_code(code)),
-            "client": device.client,
-            "host": device.host,
-            "address": device.peer,
-            "createdAt": device.created_at,
-            "expiresAt": device.ends_at,
-            "scopes": caller.limits.scopes if device.scopes is None else device.scopes,
-            "tokenSeconds": self._devices.token_seconds,
-        }
+        limits = grant.caller.limits
+        return json_response(
+            {
+                "userCode": shown(check_user_code(code)),
+                "client": device.client,
+                "host": device.host,
+                "address": device.peer,
+                "createdAt": device.created_at,
+                "expiresAt": device.ends_at,
+                "scopes": limits.scopes if device.scopes is None else device.scopes,
+                "tokenSeconds": self._devices.token_seconds,
+            }
+        )
 
 
 def _token_answer(created: CreatedToken) -> dict[str, Any]:
@@ -294,9 +278,10 @@ async def _form(request: Request) -> dict[str, str]:
 
 
 def _required(form: dict[str, str], name: str) -> str:
-    if name not in form:
+    value = form.get(name)
+    if not value:
         raise invalid(name, f"{name} must be given, as a parameter in the body.")
-    return form[name]
+    return value
 
 
 def _scopes(form: dict[str, str]) -> tuple[str, ...] | None:

@@ -42,12 +42,12 @@ class OperationsEndpoint:
 
     async def answer(self, request: Request, caller: Caller) -> Response:
         name = _action(request.scope.query_string)
-        found = self._actions.get(name)
-        if found is None:
+        action = self._actions.get(name)
+        if action is None:
             actions = [*self._actions]
             message = f"action must be one of: {', '.join(actions)}."
             raise Fault(Reason.UNKNOWN_ACTION, message, actions=actions)
-        privilege, act = found
+        privilege, act = action
         with self._rejections.recording_denial(caller, name):
             grant = await self._operations.authorize(caller, privilege)
             content = await act(request, grant, await read_object(request, "the fields of the action"))

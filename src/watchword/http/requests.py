@@ -13,7 +13,6 @@ import asyncio
 import ipaddress
 import re
 import zlib
-from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import takewhile
@@ -321,17 +320,17 @@ async def read_object(request: Request, expected: str) -> dict[str, Any]:
 
 def read_query(request: Request) -> dict[str, str]:
     """The parameters of the query string; each may occur once."""
+    return _parameters(request.scope.query_string, "query", "query string", MAX_QUERY_FIELDS)
+
+
+def _parameters(text: str, field: str, place: str, most: int, encoding: str = "utf-8") -> dict[str, str]:
     try:
-        fields = parse_qsl(request.scope.query_string, keep_blank_values=True, max_num_fields=MAX_QUERY_FIELDS)
+        parameters = parse_qsl(text, keep_blank_values=True, encoding=encoding, max_num_fields=most)
     except ValueError:
-        raise invalid("query", f"The query string may have at most {MAX_QUERY_FIELDS} parameters.") from None
-    _check_once("query string", fields)
-    return dict(fields)
-
-
-def _check_once(place: str, fields: list[tuple[str, str]]) -> None:
-    if any(times > 1 for times in Counter(name for name, _ in fields).values()):
+        raise invalid(field, f"The {place} may have at most {most} parameters.") from None
+    if len(named := dict(parameters)) < len(parameters):
         raise invalid(place, f"The {place} must have each parameter once.")
+    return named
 
 
 async def read_form(request: Request) -> dict[str, str]:
@@ -346,12 +345,7 @@ async def read_form(request: Request) -> dict[str, str]:
     body = (await request.body(MAX_FORM)).decode("latin-1")
     if body.count("%") > MAX_PERCENT_ESCAPES:
         raise invalid("body", f"The body may have at most {MAX_PERCENT_ESCAPES:,} escapes.")
-    try:
-        fields = parse_qsl(body, keep_blank_values=True, encoding="latin-1", max_num_fields=MAX_FORM_FIELDS)
-    except ValueError:
-        raise invalid("body", f"The body may have at most {MAX_FORM_FIELDS} parameters.") from None
-    _check_once("body", fields)
-    return dict(fields)
+    return _parameters(body, "body", "body", MAX_FORM_FIELDS, "latin-1")
 
 
 @dataclass(slots=True, eq=False)

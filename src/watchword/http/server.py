@@ -319,11 +319,9 @@ def announcement(settings: Settings, notes: Sequence[tuple[str, str]] = ()) -> s
 
 def first_example(settings: Settings) -> list[str]:
     if not settings.local_mode_on:
-        if settings.is_shared:  # the URL may contain a password, so it is not printed
-            return [f"watchword token create --local --actor {settings.root_actor} --name first"]
-        return [
-            f"watchword token create --local --actor {settings.root_actor} --name first --data-dir {settings.data_dir}"
-        ]
+        command = f"watchword token create --local --actor {settings.root_actor} --name first"
+        # The URL of a shared store may contain a password, so it is not printed.
+        return [command if settings.is_shared else f"{command} --data-dir {settings.data_dir}"]
     fields = f'type: PERSONAL, actorUrn: "{settings.root_actor}", duration: ONE_HOUR, name: "first"'
     query = f"mutation {{ createAccessToken(input: {{{fields}}}) {{ accessToken metadata {{ id name }} }} }}"
     return [

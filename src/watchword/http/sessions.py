@@ -19,28 +19,27 @@ import json
 import re
 import secrets
 from base64 import urlsafe_b64decode, urlsafe_b64encode
+from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, urlsplit
-
-import orjson
 
 from watchword import __version__
 from watchword.domain.actors import Caller
 from watchword.domain.errors import UNAUTHENTICATED, UNAUTHORIZED, Fault, OperatorError, Reason, invalid
 from watchword.domain.networks import origin_of, within
 from watchword.domain.policies import PRIVILEGE_FIELDS
-from watchword.domain.ports import Clock, IdentityProvider, Seal
+from watchword.domain.ports import IdentityProvider
 from watchword.domain.secret import Secret
-from watchword.domain.sessions import ClaimRules, Session
+from watchword.domain.sessions import Session
 from watchword.domain.tokens import MAX_AUTHORIZATION
-from watchword.http.authentication import ACCEPTED, CONSOLE_HEADER, Authenticator, is_loopback_host
+from watchword.http.authentication import ACCEPTED, CONSOLE_HEADER, Authenticator, is_loopback_host, not_of_own_user
 from watchword.http.console import HEADERS as PAGE_HEADERS
 from watchword.http.console import assets
-from watchword.http.errors import JSON, NO_STORE, fault_headers, redact
+from watchword.http.errors import NO_STORE, fault_headers, json_response, redact
 from watchword.http.requests import Header, Request, Response, read_form, read_json
-from watchword.service.audit import RejectionLog
+from watchword.service import AllServices
 from watchword.service.policies import Policies
 from watchword.service.sessions import Sessions, SignInRate
 from watchword.settings import Settings
@@ -101,24 +100,15 @@ class ConsoleRequests:
         return _origin(scheme, host)
 
 
+@dataclass(frozen=True, slots=True)
 class SessionEndpoint:
-    def __init__(
-        self,
-        console: ConsoleRequests,
-        authenticator: Authenticator,
-        sessions: Sessions,
-        policies: Policies,
-        provider: IdentityProvider | None,
-        own_url: str,
-        data_dir: Path,
-    ) -> None:
-        self._console = console
-        self._data_dir = data_dir
-        self._provider = provider
-        self._own_url = own_url
-        self._authenticator = authenticator
-        self._sessions = sessions
-        self._policies = policies
+    _console: ConsoleRequests
+    _authenticator: Authenticator
+    _sessions: Sessions
+    _policies: Policies
+    _provider: IdentityProvider | None
+    _own_url: str
+    _data_dir: Path
 
     async def sign_in(self, request: Request) -> Response:
         secure = self._console.check(request)
@@ -130,12 +120,12 @@ class SessionEndpoint:
         session_id, session = await self._sessions.sign_in(caller)
         await self._end(request)  # the new cookie replaces the old one, which nothing could end later
         content = {"actorUrn": session.actor, "tokenId": session.token_id, "expiresAt": session.ends_at}
-        cookie = session_cookie(session_id.reveal(), secure=secure)
-        return Response(200, [JSON, NO_STORE, cookie], orjson.dumps(content))
+        return json_response(content, session_cookie(session_id.reveal(), secure=secure))
 
     async def show(self, request: Request) -> Response:
         secure = self._console.check(request)
-        own_user = self._authenticator.is_of_own_user(request)
+        # Whether local mode is on or off, the server's user may learn where the data folder is, and nothing else.
+        own_user = not_of_own_user(request) is None
         content: dict[str, Any] = {
             "signedIn": False,
             "actorUrn": None,
@@ -147,7 +137,7 @@ class SessionEndpoint:
             "provider": None if self._provider is None else urlsplit(self._provider.issuer).hostname,
             "version": __version__,
         }
-        headers = [JSON, NO_STORE]
+        headers: list[Header] = []
         session_id = self._console.session_of(request)
         if session_id is not None:
             try:
@@ -162,7 +152,7 @@ class SessionEndpoint:
                 content |= {"actorUrn": session.actor, "tokenId": session.bearer_id, "expiresAt": session.found.ends_at}
                 content["method"] = session.found.session.method.value
                 content |= await self._rights(session.caller)
-        return Response(200, headers, orjson.dumps(content))
+        return json_response(content, *headers)
 
     async def _rights(self, caller: Caller) -> dict[str, Any]:
         """What a page shows at once, without another request."""
@@ -174,11 +164,10 @@ class SessionEndpoint:
     async def sign_out(self, request: Request) -> Response:
         secure = self._console.check(request)
         ended = await self._end(request)
-        headers = [NO_STORE, _clear_cookie(secure=secure)]
+        cookie = _clear_cookie(secure=secure)
         if ended is None or ended.issuer is None or self._provider is None:
-            return Response(204, headers)
-        url = await self._provider.end_session_url(self._own_url + "/")
-        return Response(200, [JSON, *headers], orjson.dumps({"providerSignOutUrl": url}))
+            return Response(204, [NO_STORE, cookie])
+        return json_response({"providerSignOutUrl": await self._provider.end_session_url(self._own_url + "/")}, cookie)
 
     async def _end(self, request: Request) -> Session | None:
         session_id = self._console.session_of(request)
@@ -254,25 +243,16 @@ class PendingSignIn(NamedTuple):
 
 
 class SignInEndpoint:
-    def __init__(
-        self,
-        provider: IdentityProvider,
-        rules: ClaimRules,
-        sessions: Sessions,
-        rejections: RejectionLog,
-        seal: Seal,
-        clock: Clock,
-        own_url: str,
-    ) -> None:
+    def __init__(self, provider: IdentityProvider, services: AllServices, settings: Settings) -> None:
         self._provider = provider
-        self._rules = rules
-        self._sessions = sessions
-        self._rejections = rejections
-        self._seal = seal
-        self._clock = clock
-        self._own_url = own_url
-        self._exchanges = SignInRate(clock, EXCHANGES, EXCHANGE_INTERVAL)
-        self._is_secure = own_url.startswith("https:")
+        self._rules = settings.claim_rules
+        self._sessions = services.core.sessions
+        self._rejections = services.core.rejections
+        self._seal = services.cookie_seal
+        self._clock = services.core.store.clock
+        self._own_url = settings.issuer
+        self._exchanges = SignInRate(self._clock, EXCHANGES, EXCHANGE_INTERVAL)
+        self._is_secure = self._own_url.startswith("https:")
         self._cookie = "__Host-watchword-sign-in" if self._is_secure else "watchword-sign-in"
 
     async def begin(self, request: Request) -> Response:
@@ -321,8 +301,7 @@ class SignInEndpoint:
         except Fault as fault:
             if fault.kind.code != 400:
                 raise
-            content = json.dumps({"error": "invalid_request", "error_description": redact(fault.message)})
-            return Response(400, [JSON, NO_STORE], content.encode())
+            return json_response({"error": "invalid_request", "error_description": redact(fault.message)}, status=400)
         await self._sessions.end_by_notice(notice, request.client, request.id)
         return Response(200, [NO_STORE])
 
@@ -343,8 +322,7 @@ class SignInEndpoint:
     def _set_cookie(self, value: str, seconds: int) -> Header:
         """Lax: the browser comes back from a page of the provider."""
         flag = "; Secure" if self._is_secure else ""
-        content = f"{self._cookie}={value}; Path=/; HttpOnly; SameSite=Lax{flag}; Max-Age={seconds}"
-        return "set-cookie", content
+        return "set-cookie", f"{self._cookie}={value}; Path=/; HttpOnly; SameSite=Lax{flag}; Max-Age={seconds}"
 
     def error_page(self, fault: Fault, request: Request) -> Response:
         """A sign-in is a navigation, so its errors are pages. It is over: the browser forgets it."""

@@ -10,6 +10,7 @@ the token must name this service. A required privilege is one of this service, s
 
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 from urllib.parse import unquote_to_bytes
 
@@ -51,29 +52,23 @@ def parse_requirements(query: str) -> list[Requirement]:
     """
     if len(query) > MAX_QUERY:
         raise Fault(Reason.MISSING_SCOPE, f"The query must have at most {MAX_QUERY:,} characters to be checked.")
-    found: list[Requirement] = []
+    required: list[Requirement] = []
     for match in _PARAMETER.finditer(query.encode()):
         if unquote_to_bytes(match[1][:_ENCODED_PREFIX]).lower().startswith(PREFIX):
             kind = unquote_to_bytes(match[1]).lower()[len(PREFIX) :]
             value = unquote_to_bytes(match[2].replace(b"+", b" "))
-            found.append(Requirement(kind.decode("utf-8", "replace"), value.decode("utf-8", "replace")))
-        if len(found) > MAX_REQUIREMENTS:
+            required.append(Requirement(kind.decode("utf-8", "replace"), value.decode("utf-8", "replace")))
+        if len(required) > MAX_REQUIREMENTS:
             break
-    return found
+    return required
 
 
+@dataclass(frozen=True, slots=True)
 class ForwardAuth:
-    def __init__(
-        self,
-        authenticator: Authenticator,
-        authority: Authority,
-        rejections: RejectionLog,
-        count_error: Callable[[Reason], None],
-    ) -> None:
-        self._authenticator = authenticator
-        self._authority = authority
-        self._rejections = rejections
-        self._count_error = count_error
+    _authenticator: Authenticator
+    _authority: Authority
+    _rejections: RejectionLog
+    _count_error: Callable[[Reason], None]
 
     async def answer(self, request: Request, bearer: Bearer) -> Response:
         """For a live token that is limited, or of which the gateway requires something."""

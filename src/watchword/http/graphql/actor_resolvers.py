@@ -9,7 +9,6 @@ from watchword.domain.actors import (
     ActorState,
     ActorStatus,
     Grant,
-    KnownActor,
     ProfileField,
     ServiceAccount,
     check_profile,
@@ -28,9 +27,9 @@ from watchword.domain.names import (
     name_of,
 )
 from watchword.domain.policies import PRIVILEGE_FIELDS
-from watchword.domain.sessions import MAX_SUBJECT, Identity, Membership
+from watchword.domain.sessions import MAX_SUBJECT, Identity
 from watchword.http.graphql.context import Info, Json, page_of, query_of, record_json
-from watchword.http.graphql.directory_resolvers import user_json
+from watchword.http.graphql.directory_resolvers import status_word, user_json
 from watchword.http.graphql.policy_resolvers import policy_json, users_of
 from watchword.service.actors import OffboardingPlan, OffboardingReceipt, RevokedTokens, SinceSuspension
 from watchword.service.mail import MailPreferences
@@ -64,18 +63,18 @@ async def me(_: Any, info: Info) -> Json:
 async def get_actor(_: Any, info: Info, urn: str) -> Json:
     policies, grant = await info.context.authorize_policies()
     state, holdings = await policies.actor_state(grant, check_actor(urn, "urn"))
-    counts = {
+    membership = await info.context.services.core.sessions.membership(grant, urn)
+    names, linked = await info.context.names(filter(None, [urn, state.changed_by])), membership.linked
+    identity = linked and linked.identity._asdict() | record_json(linked, "linked_at signed_in_at")
+    return _state_json(state, names) | {
+        "known": holdings.known,
         "liveTokenCount": holdings.live_tokens,
         "suspendedTokenCount": holdings.suspended_tokens,
         "sessionCount": holdings.sessions,
+        "groups": list(membership.groups),
+        "externalGroups": list(membership.external_groups),
+        "identity": identity,
     }
-    membership = await info.context.services.core.sessions.membership(grant, urn)
-    return (
-        _state_json(state, await info.context.names(filter(None, [urn, state.changed_by])))
-        | {"known": holdings.known}
-        | counts
-        | _membership_json(membership)
-    )
 
 
 async def list_actors(_: Any, info: Info, input: Json | None = None) -> Json:
@@ -88,9 +87,14 @@ async def list_actors(_: Any, info: Info, input: Json | None = None) -> Json:
     names = await context.names(
         urn for actor in page.actors for urn in (actor.state.urn, actor.state.changed_by) if urn
     )
+    rows = [
+        _state_json(actor.state, names)
+        | {"username": name_of(actor.state.urn), "liveTokenCount": actor.live_tokens, "groups": list(actor.groups)}
+        for actor in page.actors
+    ]
     return {
         "count": search.count,
-        "actors": [_actor_json(actor, names) for actor in page.actors],
+        "actors": rows,
         "cursor": page.actors[-1].state.urn if page.more else None,
     }
 
@@ -112,8 +116,7 @@ async def set_actor(_: Any, info: Info, input: Json) -> str:
 
 
 async def create_service_account(_: Any, info: Info, input: Json) -> Json:
-    accounts = info.context.services.core.accounts
-    grant = await accounts.authorize(info.context.caller)
+    accounts, grant = await info.context.authorized(info.context.services.core.accounts)
     short_id, name = input.get("id"), input.get("displayName")
     if short_id is not None:
         check_account_id(short_id, "id")
@@ -124,8 +127,7 @@ async def create_service_account(_: Any, info: Info, input: Json) -> Json:
 
 
 async def get_service_account(_: Any, info: Info, urn: str) -> Json:
-    accounts = info.context.services.core.accounts
-    grant = await accounts.authorize(info.context.caller)
+    accounts, grant = await info.context.authorized(info.context.services.core.accounts)
     return await _named_account(info, await accounts.get(grant, check_account(urn, "urn")))
 
 
@@ -140,8 +142,7 @@ async def list_service_accounts(_: Any, info: Info, input: Json | None = None) -
 
 
 async def delete_service_account(_: Any, info: Info, urn: str) -> bool:
-    accounts = info.context.services.core.accounts
-    grant = await accounts.authorize(info.context.caller)
+    accounts, grant = await info.context.authorized(info.context.services.core.accounts)
     await accounts.delete(grant, check_account(urn, "urn"))
     return True
 
@@ -214,22 +215,6 @@ def _state_json(state: ActorState, names: Mapping[str, str]) -> Json:
     )
 
 
-def _membership_json(membership: Membership) -> Json:
-    linked = membership.linked
-    return {
-        "groups": list(membership.groups),
-        "externalGroups": list(membership.external_groups),
-        "identity": None
-        if linked is None
-        else linked.identity._asdict() | record_json(linked, "linked_at signed_in_at"),
-    }
-
-
-def _actor_json(actor: KnownActor, names: Mapping[str, str]) -> Json:
-    more = {"username": name_of(actor.state.urn), "liveTokenCount": actor.live_tokens, "groups": list(actor.groups)}
-    return _state_json(actor.state, names) | more
-
-
 async def _named_account(info: Info, account: ServiceAccount) -> Json:
     return _account_json(account, await info.context.names([account.created_by]))
 
@@ -244,7 +229,7 @@ def _account_json(account: ServiceAccount, names: Mapping[str, str]) -> Json:
         createdByName=names.get(account.created_by),
         set=account.set_name,
         updatedAt=account.created_at,
-        status=(ActorStatus.SUSPENDED if account.suspended else ActorStatus.ACTIVE).value,
+        status=status_word(suspended=account.suspended),
     )
 
 

@@ -4,12 +4,11 @@ import asyncio
 import gc
 import math
 import time
-from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, lru_cache
 from itertools import islice
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from watchword.domain.actors import Caller, Grant
 from watchword.domain.counts import DayCount
@@ -17,7 +16,9 @@ from watchword.domain.errors import Fault, Reason, invalid
 from watchword.domain.filters import DEFAULT_COUNT, SEARCH_SECONDS, Search, check_effort, check_page, check_shown
 from watchword.domain.idempotency import HEADER, IdempotentRequest
 from watchword.domain.names import MAX_URN, ShownActor, check_text
+from watchword.domain.policies import Privilege
 from watchword.domain.tokens import TokenRecord
+from watchword.http.graphql.documents import NOTHING, Reads
 from watchword.service import AllServices
 from watchword.service.policies import Policies
 from watchword.service.tokens import ACCOUNTS, MANAGE_ALL
@@ -41,6 +42,14 @@ MAX_FOLLOWED = 100
 Json = dict[str, Any]
 
 
+class Authorizes(Protocol):
+    @property
+    def authorize(self) -> Callable[..., Awaitable[Grant]]: ...
+
+
+S = TypeVar("S", bound=Authorizes)
+
+
 class _Bucket:
     __slots__ = ("_at", "_burst", "_level", "_share")
 
@@ -56,28 +65,6 @@ class _Bucket:
         """1 at most, below 0 in debt."""
         self.spend(0.0, now)
         return self._level / self._burst
-
-
-class _Buckets:
-    """A bucket for each of the last actors."""
-
-    def __init__(self, share: float) -> None:
-        self._share = share
-        self._actors: OrderedDict[str, _Bucket] = OrderedDict()
-
-    def __len__(self) -> int:
-        return len(self._actors)
-
-    def get(self, actor: str, now: float) -> _Bucket:
-        """A full one if it is new or was forgotten."""
-        bucket = self._actors.get(actor)
-        if bucket is not None:
-            self._actors.move_to_end(actor)
-            return bucket
-        bucket = self._actors[actor] = _Bucket(self._share, ACTOR_BURST, now)
-        if len(self._actors) > MAX_ACTORS:
-            self._actors.popitem(last=False)
-        return bucket
 
 
 class ProcessorBudget:
@@ -99,14 +86,18 @@ class ProcessorBudget:
         self._clock = clock
         self._share, self._shared = share, min(MAX_SHARED, SHARED_FACTOR * share)
         self._everyone = _Bucket(self._shared, WORKER_BURST, clock())
-        self._actors, self._writers = _Buckets(share), _Buckets(share)
+
+        def full(_actor: str) -> _Bucket:
+            return _Bucket(share, ACTOR_BURST, clock())
+
+        self._actors, self._writers = lru_cache(MAX_ACTORS)(full), lru_cache(MAX_ACTORS)(full)
 
     def __len__(self) -> int:
-        return len(self._actors)
+        return self._actors.cache_info().currsize
 
     def check(self, actor: str) -> None:
-        now = self._clock()
-        own = self._actors.get(actor, now).fill(now)
+        bucket, now = self._actors(actor), self._clock()
+        own = bucket.fill(now)
         # The shared bucket limits nothing until half of it is used.
         needed = max(0.0, 1.0 - 2.0 * self._everyone.fill(now))
         if own > needed or not self._share:
@@ -123,8 +114,8 @@ class ProcessorBudget:
         )
 
     def charge(self, actor: str, seconds: float) -> None:
-        now = self._clock()
-        self._actors.get(actor, now).spend(seconds, now)
+        bucket, now = self._actors(actor), self._clock()
+        bucket.spend(seconds, now)
         self._everyone.spend(seconds, now)
 
     def charge_write(self, actor: str) -> float:
@@ -133,8 +124,7 @@ class ProcessorBudget:
         """
         if not self._share:
             return 0.0
-        now = self._clock()
-        bucket = self._writers.get(actor, now)
+        bucket, now = self._writers(actor), self._clock()
         wait = max(0.0, -bucket.fill(now) * ACTOR_BURST / self._share)
         if wait > MAX_WRITE_WAIT:
             raise Fault(
@@ -203,14 +193,8 @@ class Context:
     _began: float = field(default_factory=time.monotonic)
     max_row_fields: int = 1
     """The most fields of a row in a list of this document."""
-    reads_names: bool = False
-    """Whether the document selects names of actors."""
-    reads_profiles: bool = False
-    """Whether the document selects more of a user than its name."""
-    reads_uses: bool = False
-    """Whether the document selects uses by day."""
-    reads_networks: bool = False
-    """Whether the document selects the networks that tokens were used from."""
+    reads: Reads = NOTHING
+    """By this document."""
     _shown: int = 0
     _effort: int = 0
     _pinned_effort: int = 0
@@ -235,19 +219,23 @@ class Context:
         if wait:
             await asyncio.sleep(wait)
 
+    async def authorized(self, service: S, *any_of: Privilege) -> tuple[S, Grant]:
+        """The service, with what the caller may do there."""
+        return service, await service.authorize(self.caller, *any_of)
+
     async def authorize_policies(self) -> tuple[Policies, Grant]:
         policies = self.services.core.policies
         return policies, await policies.authorize(self.caller)
 
     async def names(self, actors: Iterable[str]) -> Mapping[str, str]:
         """The display names of actors in a result, with one query; with none if the document does not select them."""
-        if not self.reads_names:
+        if not self.reads.names:
             return {}
         return await self.services.core.policies.names_of(list(islice(dict.fromkeys(actors), MAX_NAMES)))
 
     async def users(self, actors: Iterable[str]) -> Mapping[str, ShownActor | str]:
         """The same for `user_json`: with all that the caller may see if the document selects more than names."""
-        if not self.reads_profiles:
+        if not self.reads.profiles:
             return await self.names(actors)
         urns = list(islice(dict.fromkeys(actors), MAX_NAMES))
         policies = self.services.core.policies
@@ -257,29 +245,26 @@ class Context:
         """The tokens with the names of their actors and owners, their uses and their networks, as far as the document
         selects them: one query for each of these. The records may be projections.
         """
-        records = await self._with_uses(records)
-        if records and self.reads_profiles and "owner" in records[0]._fields:
+        if not records:
+            return records
+        fields, ids, tokens = records[0]._fields, [record.id for record in records], self.services.core.tokens
+        if self.reads.uses and "uses" in fields:
+            uses = await tokens.uses_of(ids)
+            records = tuple(record._replace(uses=uses.get(record.id)) for record in records)
+        if self.reads.networks and "networks" in fields:
+            networks = await tokens.networks_of(ids)
+            records = tuple(record._replace(networks=networks.get(record.id)) for record in records)
+        if self.reads.profiles and "owner" in fields:
             users: Mapping[str, Any] = await self.users(record.owner_urn for record in records)
             records = tuple(record._replace(owner=users.get(record.owner_urn)) for record in records)
-        if not records or not self.reads_names:
+        if not self.reads.names:
             return records
-        pairs = [(f"{one}_name", f"{one}_urn") for one in ("actor", "owner") if f"{one}_name" in records[0]._fields]
+        pairs = [(f"{role}_name", f"{role}_urn") for role in ("actor", "owner") if f"{role}_name" in fields]
         names = await self.names(getattr(record, urn) for record in records for _, urn in pairs)
         if not names:
             return records
         named: list[Any] = [{name: names.get(getattr(record, urn)) for name, urn in pairs} for record in records]
         return tuple(record._replace(**found) for record, found in zip(records, named, strict=True))
-
-    async def _with_uses(self, records: tuple[TokenRecord, ...]) -> tuple[TokenRecord, ...]:
-        fields = records[0]._fields if records else ()
-        ids, tokens = [record.id for record in records], self.services.core.tokens
-        if self.reads_uses and "uses" in fields:
-            uses = await tokens.uses_of(ids)
-            records = tuple(record._replace(uses=uses.get(record.id)) for record in records)
-        if self.reads_networks and "networks" in fields:
-            networks = await tokens.networks_of(ids)
-            records = tuple(record._replace(networks=networks.get(record.id)) for record in records)
-        return records
 
     async def with_name(self, record: TokenRecord) -> TokenRecord:
         (named,) = await self.with_names((record,))
@@ -349,6 +334,12 @@ def query_of(input: Json) -> str:  # noqa: A002 - the name in the schema
 def record_json(record: object, names: str, **more: Any) -> Json:
     """The named attributes of a record under their names in the schema, and more fields."""
     return {field: getattr(record, name) for field, name in _fields(names)} | more
+
+
+def change_json(change: Any, key: str, shown: Callable[[Any], Json]) -> Json:
+    """A change of a declared object, which has this key: from one state to another, either of which may be None."""
+    before, after = (None if state is None else shown(state) for state in (change.before, change.after))
+    return {"change": change.kind.value, key: getattr(change, key), "before": before, "after": after}
 
 
 def days_json(days: Iterable[DayCount]) -> list[Json]:

@@ -53,7 +53,6 @@ def users_json(urns: tuple[str, ...] | list[str], shown: Mapping[str, Shown]) ->
 def user_json(urn: str, shown: Shown) -> Json:
     if not isinstance(shown, ShownActor):
         return {"urn": urn, "type": "CORP_USER", "username": name_of(urn), "exists": True, "displayName": shown}
-    status = ActorStatus.SUSPENDED if shown.suspended else ActorStatus.ACTIVE
     properties = {
         "active": None if shown.suspended is None else not shown.suspended,
         "displayName": shown.name,
@@ -62,12 +61,16 @@ def user_json(urn: str, shown: Shown) -> Json:
     }
     return user_json(urn, shown.name) | {
         "isNativeUser": False,
-        "status": None if shown.suspended is None else status.value,
+        "status": None if shown.suspended is None else status_word(suspended=shown.suspended),
         "info": properties,
         "properties": properties,
         "editableProperties": {},
         "relationships": partial(_groups_of, urn),
     }
+
+
+def status_word(*, suspended: bool) -> str:
+    return ActorStatus.SUSPENDED.value if suspended else ActorStatus.ACTIVE.value
 
 
 def group_json(group: Group) -> Json:

@@ -10,7 +10,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from inspect import isawaitable
-from typing import Any
+from typing import Any, NamedTuple
 
 from graphql import (
     ExecutionResult,
@@ -81,6 +81,20 @@ class InvalidDocument(Exception):
         self.document = document
 
 
+class Reads(NamedTuple):
+    """Whether a document selects what takes queries of its own."""
+
+    names: bool = False
+    """Names of actors."""
+    profiles: bool = False
+    """One of PROFILE_FIELDS of a user."""
+    uses: bool = False
+    networks: bool = False
+
+
+NOTHING = Reads()
+
+
 @dataclass(slots=True)
 class PreparedDocument:
     schema: GraphQLSchema
@@ -91,12 +105,7 @@ class PreparedDocument:
     fastpath: FastPath
     weight: int
     """Bytes, including its plans."""
-    reads_names: bool = False
-    """Whether it may select names of actors."""
-    reads_profiles: bool = False
-    """Whether it selects one of PROFILE_FIELDS of a user."""
-    reads_uses: bool = False
-    reads_networks: bool = False
+    reads: Reads = NOTHING
     fallback_logged: bool = False
 
     async def execute(
@@ -205,13 +214,11 @@ class Documents:
         fastpath = FastPath(self._schema, document)
         weight = len(text) * WEIGHT + len(operations) * PLAN_WEIGHT + fields * FIELD_WEIGHT
         mutates = any(d.operation is ast.OperationType.MUTATION for d in operations)
-        reads_names = any(name in text for name in NAME_FIELDS)
-        reads_profiles = _reads_profiles(self._schema, document, text)
+        names = any(name in text for name in NAME_FIELDS)
         uses, networks = text.count(USES_FIELD), text.count(NETWORKS_FIELD)
-        return PreparedDocument(
-            *(self._schema, document, mutates, widest + uses * USES_WIDTH + networks * MAX_NETWORKS, fastpath, weight),
-            *(reads_names, reads_profiles, uses > 0, networks > 0),
-        )
+        reads = Reads(names, _reads_profiles(self._schema, document, text), uses > 0, networks > 0)
+        widest += uses * USES_WIDTH + networks * MAX_NETWORKS
+        return PreparedDocument(self._schema, document, mutates, widest, fastpath, weight, reads)
 
 
 class _RenameTypes(Visitor):
@@ -264,7 +271,6 @@ class _SelectionSize:
 class _Counter:
     fragments: dict[str, ast.FragmentDefinitionNode]
     _known: dict[str, _SelectionSize] = field(default_factory=dict)
-    _open: set[str] = field(default_factory=set)
 
     def size(self, selections: ast.SelectionSetNode) -> _SelectionSize:
         parts = [self._part(node) for node in selections.selections]
@@ -286,11 +292,9 @@ class _Counter:
     def fragment(self, name: str) -> _SelectionSize:
         """A cycle or an unknown name counts as empty: validation rejects it."""
         if name not in self._known:
-            if name in self._open or name not in self.fragments:
-                return _SelectionSize()
-            self._open.add(name)
-            self._known[name] = self.size(self.fragments[name].selection_set)
-            self._open.discard(name)
+            self._known[name] = _SelectionSize()
+            if name in self.fragments:
+                self._known[name] = self.size(self.fragments[name].selection_set)
         return self._known[name]
 
     def _part(self, node: ast.SelectionNode) -> _SelectionSize:

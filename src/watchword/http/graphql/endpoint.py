@@ -3,30 +3,20 @@
 import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 from functools import partial
 from hashlib import sha256
 from typing import Any, NamedTuple
 
 import orjson
-from graphql import (
-    ExecutionResult,
-    GraphQLError,
-    GraphQLSchema,
-    GraphQLSyntaxError,
-)
+from graphql import ExecutionResult, GraphQLError, GraphQLSchema, GraphQLSyntaxError
 from graphql.language import ast
 from structlog.typing import FilteringBoundLogger
 
 from watchword.domain.actors import Caller, system_precondition
 from watchword.domain.errors import THROTTLED, UNAVAILABLE, Fault, Reason
 from watchword.domain.idempotency import HEADER, check_key
-from watchword.http.errors import (
-    JSON,
-    NO_STORE,
-    fault_headers,
-    graphql_error,
-    internal_fault,
-)
+from watchword.http.errors import JSON, NO_STORE, fault_headers, graphql_error, internal_fault
 from watchword.http.graphql.context import Context, Meter, ProcessorBudget
 from watchword.http.graphql.documents import Documents, InvalidDocument, PreparedDocument, all_nodes, explain
 from watchword.http.graphql.fastpath import Cause, Memo
@@ -65,12 +55,11 @@ class ParsedRequests:
         return len(self._kept)
 
     def get(self, body: bytes) -> ParsedRequest:
-        found = self._kept.get(body)
-        if found is None:
-            parsed = parse_json(body, "an object with query and variables")
-            return ParsedRequest(*parse_request(parsed), Memo())
+        kept = self._kept.get(body)
+        if kept is None:
+            return ParsedRequest(*parse_request(parse_json(body, "an object with query and variables")), Memo())
         self._kept.move_to_end(body)
-        return found
+        return kept
 
     def keep(self, body: bytes, request: ParsedRequest) -> None:
         """For a request whose only field was authorized and has valid arguments that do not depend on the time. A body
@@ -82,24 +71,20 @@ class ParsedRequests:
                 self._kept.popitem(last=False)
 
 
+@dataclass(slots=True)
 class GraphQLEndpoint:
-    def __init__(
-        self,
-        schema: GraphQLSchema,
-        services: AllServices,
-        logger: FilteringBoundLogger,
-        budget: ProcessorBudget,
-        metrics: Metrics,
-    ) -> None:
-        self._schema = schema
-        self._services = services
-        self._logger = logger
-        self._documents = Documents(schema)
-        self._requests = ParsedRequests()
-        self._budget = budget
-        self._metrics = metrics
+    _schema: GraphQLSchema
+    _services: AllServices
+    _logger: FilteringBoundLogger
+    _budget: ProcessorBudget
+    _metrics: Metrics
+    _documents: Documents = field(init=False)
+    _requests: ParsedRequests = field(default_factory=ParsedRequests)
+
+    def __post_init__(self) -> None:
+        self._documents = Documents(self._schema)
         for cause in Cause:  # metrics show a zero for each
-            metrics.graphql_fallback(cause, 0)
+            self._metrics.graphql_fallback(cause, 0)
 
     async def answer(self, request: Request, caller: Caller) -> Response:
         meter = Meter(self._budget, caller.actor)
@@ -113,12 +98,12 @@ class GraphQLEndpoint:
     async def _answer(self, request: Request, caller: Caller, meter: Meter) -> Response:
         check_media_type(request)
         body = await request.body()
-        asked = self._requests.get(body)
-        is_new = asked.memo.parsed is None
+        parsed = self._requests.get(body)
+        is_new = parsed.memo.parsed is None
         modern = GRAPHQL_RESPONSE in request.header("accept").lower()
         context = Context(caller, self._services, meter, _idempotency_key(request))
         try:
-            document = self._documents.get(asked.query, meter)
+            document = self._documents.get(parsed.query, meter)
         except InvalidDocument as invalid:
             with meter:
                 errors = [document_error(error, self._schema, invalid.document) for error in invalid.errors]
@@ -129,17 +114,14 @@ class GraphQLEndpoint:
                 raise
             self._metrics.error(fault.reason)
             return _refusal([graphql_error(fault)], fault.kind.code, modern=modern)
-        context.max_row_fields = document.max_row_fields
-        context.reads_names = document.reads_names
-        context.reads_profiles = document.reads_profiles
-        context.reads_uses, context.reads_networks = document.reads_uses, document.reads_networks
+        context.max_row_fields, context.reads = document.max_row_fields, document.reads
         disconnect = request.watch_disconnect() if document.mutates else None
         try:
-            result, fallback = await document.execute(asked.operation, asked.variables, context, meter, asked.memo)
+            result, fallback = await document.execute(parsed.operation, parsed.variables, context, meter, parsed.memo)
             if fallback is not None:
-                self._note_fallback(document, asked.query, fallback, caller)
-            if is_new and asked.memo.parsed is not None:
-                self._requests.keep(body, asked)
+                self._note_fallback(document, parsed.query, fallback, caller)
+            if is_new and parsed.memo.parsed is not None:
+                self._requests.keep(body, parsed)
             if context.created and context.key is None and disconnect is not None and disconnect.done():
                 await self._withdraw(context)
         finally:
@@ -222,10 +204,8 @@ def _refusal(errors: list[dict[str, Any]], status: int, *, modern: bool) -> Resp
 
 def _response(content: dict[str, Any], status: int, *headers: Header, modern: bool) -> Response:
     """With the old media type the status is always 200."""
-    body = orjson.dumps(content)
-    if modern:
-        return Response(status, [_GRAPHQL_JSON, NO_STORE, *headers], body)
-    return Response(200, [JSON, NO_STORE, *headers], body)
+    status, kind = (status, _GRAPHQL_JSON) if modern else (200, JSON)
+    return Response(status, [kind, NO_STORE, *headers], orjson.dumps(content))
 
 
 def parse_request(content: Any) -> tuple[str, dict[str, Any], str | None]:

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from enum import StrEnum, auto
 from functools import lru_cache, partial
 from inspect import isawaitable, iscoroutinefunction
-from itertools import count
+from itertools import chain, count
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -496,7 +496,8 @@ class PlannedCall(NamedTuple):
             return ExecutionResult(self.plan.complete(*values), errors)
         except Exception:  # noqa: BLE001 - graphql-core finds and reports the same problem
             # graphql-core cannot complete a Fragment: it calls the resolver of the list again.
-            again = any(isinstance(result, dict) and _has_fragment(result) for result in results)
+            fields = chain.from_iterable(result.values() for result in results if isinstance(result, dict))
+            again = any(isinstance(value, Fragment) for value in fields)
             return Fallback(Cause.UNEXPECTED_RESULT, None if again else [self._replay(results)])
 
     def _replay(self, results: list[Any]) -> Resolve:
@@ -508,10 +509,6 @@ class PlannedCall(NamedTuple):
             return resolver(source, info, **args)
 
         return middleware
-
-
-def _has_fragment(result: dict[str, Any]) -> bool:
-    return any(isinstance(value, Fragment) for value in result.values())
 
 
 async def _result(pending: Any) -> Any:

@@ -4,18 +4,16 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from watchword.domain.actors import Grant
-from watchword.domain.engine import Counters, TaskId, TaskStatus
+from watchword.domain.engine import Counters, TaskId
 from watchword.domain.indices import Histogram, check_spans
 from watchword.domain.operations import EngineTask, Operation, Plan, parse_truncation, requested_aspect
-from watchword.domain.policies import Privilege
 from watchword.http.graphql.context import Info, Json, camel_case, page_of, record_json
 from watchword.http.operations import shown_size
-from watchword.service.operations import SIZES, STATUS, TRUNCATE, Operations
+from watchword.service.operations import SIZES, STATUS, TRUNCATE
 
 
 async def operations(_: Any, info: Info, input: Json | None = None) -> Json:
-    service, grant = await _authorized(info, TRUNCATE)
+    service, grant = await info.context.authorized(info.context.services.operations, TRUNCATE)
     page = page_of(input or {})
     async with info.context.searching:
         found, node = await service.list(grant, **page)
@@ -25,35 +23,38 @@ async def operations(_: Any, info: Info, input: Json | None = None) -> Json:
 
 
 async def operation(_: Any, info: Info, id: str) -> Json:
-    service, grant = await _authorized(info, TRUNCATE)
+    service, grant = await info.context.authorized(info.context.services.operations, TRUNCATE)
     return await _named_json(info, *await service.get(grant, TaskId.parse(id, "id")))
 
 
 async def task_status(_: Any, info: Info, task: str) -> Json | None:
-    service, grant = await _authorized(info, STATUS)
+    service, grant = await info.context.authorized(info.context.services.operations, STATUS)
     wanted = TaskId.parse(task)
     # A request asks the index one question at a time.
     async with info.context.searching:
         status = await service.task_status(grant, wanted)
-    return None if status is None else _status_json(status)
+    if status is None:
+        return None
+    names = "completed run_time_nanos failures error"
+    return record_json(status, names, taskId=str(status.id), status=_counters_json(status.counters))
 
 
 async def index_sizes(_: Any, info: Info) -> list[Json]:
-    service, grant = await _authorized(info, SIZES)
+    service, grant = await info.context.authorized(info.context.services.operations, SIZES)
     async with info.context.searching:
         sizes = await service.sizes(grant)
     return [shown_size(size, aspect) for size, aspect in sizes]
 
 
 async def timeseries_histogram(_: Any, info: Info, input: Json) -> Json:
-    service, grant = await _authorized(info, TRUNCATE)
+    service, grant = await info.context.authorized(info.context.services.operations, TRUNCATE)
     aspect, spans = requested_aspect(input), check_spans(input["spans"])
     async with info.context.searching:
         return _histogram_json(*await service.histogram(grant, aspect, spans))
 
 
 async def truncate_timeseries_aspect(_: Any, info: Info, input: Json) -> Json:
-    service, grant = await _authorized(info, TRUNCATE)
+    service, grant = await info.context.authorized(info.context.services.operations, TRUNCATE)
     truncation = parse_truncation(input, info.context.now)
     async with info.context.searching:
         plan, started = await service.truncate(grant, truncation)
@@ -61,7 +62,7 @@ async def truncate_timeseries_aspect(_: Any, info: Info, input: Json) -> Json:
 
 
 async def cancel_operation(_: Any, info: Info, id: str) -> Json:
-    service, grant = await _authorized(info, TRUNCATE)
+    service, grant = await info.context.authorized(info.context.services.operations, TRUNCATE)
     return await _named_json(info, *await service.cancel(grant, TaskId.parse(id, "id")))
 
 
@@ -89,11 +90,6 @@ def operation_json(info: Info, task: TaskId, operation: Operation, actors: Mappi
         status=_counters_json(work.counters),
         postCheck=None if work.check is None else record_json(work.check, "passed rows rows_left expected"),
     )
-
-
-async def _authorized(info: Info, privilege: Privilege) -> tuple[Operations, Grant]:
-    operations = info.context.services.operations
-    return operations, await operations.authorize(info.context.caller, privilege)
 
 
 def plan_json(plan: Plan) -> Json:
@@ -124,11 +120,6 @@ def _histogram_json(index: str, histogram: Histogram) -> Json:
 
 def _task_json(task: EngineTask) -> Json:
     return record_json(task, "purpose completed", id=str(task.id), status=_counters_json(task.counters))
-
-
-def _status_json(status: TaskStatus) -> Json:
-    names = "completed run_time_nanos failures error"
-    return record_json(status, names, taskId=str(status.id), status=_counters_json(status.counters))
 
 
 def _counters_json(counters: Counters) -> Json:

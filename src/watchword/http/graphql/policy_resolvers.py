@@ -2,15 +2,14 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
-from watchword.domain.actors import ActorStatus
 from watchword.domain.declared_entities import (
     NO_ENTITIES,
     DeclaredAccount,
     DeclaredGroup,
     Entity,
-    EntityChange,
     EntityPlan,
     check_entities,
 )
@@ -35,13 +34,11 @@ from watchword.domain.policies import (
     MAX_NAMED,
     Holder,
     Policy,
-    PolicyChange,
     PolicyDeclaration,
     PolicyMatch,
     PolicyPlan,
     PolicyState,
     Privilege,
-    RightChange,
     check_declared,
     included,
     privilege_of,
@@ -50,8 +47,8 @@ from watchword.domain.policies import (
 )
 from watchword.domain.retention import check_rules
 from watchword.domain.webhooks import check_webhooks
-from watchword.http.graphql.context import Info, Json, page_of, query_of, record_json
-from watchword.http.graphql.directory_resolvers import Shown, group_json, users_json
+from watchword.http.graphql.context import Info, Json, change_json, page_of, query_of, record_json
+from watchword.http.graphql.directory_resolvers import Shown, group_json, status_word, users_json
 from watchword.http.graphql.retention_resolvers import rule_change_json
 from watchword.http.graphql.webhook_resolvers import webhook_change_json
 
@@ -76,25 +73,24 @@ async def explain_privilege(_: Any, info: Info, input: Json) -> Json:
     actor = check_actor(input["actorUrn"], "actorUrn")
     grant = await policies.authorize_for(info.context.caller, actor)
     found = await policies.explain(grant, actor, right_of(input["privilege"], "privilege"))
-    return {
-        "actorUrn": found.actor,
-        "privilege": right_name(found.right),
-        "allowed": found.refusal is None,
-        "suspended": found.suspended,
-        "grants": [_policy_match_json(match) for match in found.grants],
-        "explanation": found.explanation,
-    }
+    return record_json(
+        found,
+        "suspended explanation",
+        actorUrn=found.actor,
+        privilege=right_name(found.right),
+        allowed=found.refusal is None,
+        grants=[_policy_match_json(match) for match in found.grants],
+    )
 
 
 async def list_privileges(_: Any, __: Info) -> list[Json]:
     return [
-        {
-            "name": privilege.name,
-            "displayName": privilege.display_name,
-            "allows": privilege.allows,
-            "includes": [one.name for one in Privilege if one in included([privilege]) - {privilege}],
-            "escalates": privilege in ESCALATING,
-        }
+        record_json(
+            privilege,
+            "name display_name allows",
+            includes=[other.name for other in Privilege if other in included([privilege]) - {privilege}],
+            escalates=privilege in ESCALATING,
+        )
         for privilege in Privilege
     ]
 
@@ -119,7 +115,11 @@ async def policy_effect(_: Any, info: Info, urn: str | None = None, input: Json 
         raise invalid("input", "input must be given for a new policy, or urn for one to delete.")
     wanted = None if urn is None else policy_urn(check_urn(urn, "urn"))
     found = await policies.effect(grant, wanted, None if input is None else _policy(wanted or "", input))
-    named = {change: _named(change, info.context.caller.actor) for change in found.changes}
+    caller = info.context.caller.actor
+    # The first of those who gain or lose; the caller before others.
+    named = {
+        change: sorted(change.actors or (), key=lambda actor: actor != caller)[:MAX_NAMED] for change in found.changes
+    }
     shown = await info.context.users([actor for actors in named.values() for actor in actors])
     return {
         "appliesTo": found.applies_to,
@@ -136,20 +136,13 @@ async def policy_effect(_: Any, info: Info, urn: str | None = None, input: Json 
     }
 
 
-def _named(change: RightChange, caller: str) -> list[str]:
-    """The first of those who gain or lose; the caller before others."""
-    actors = change.actors or ()
-    return sorted(actors, key=lambda actor: actor != caller)[:MAX_NAMED]
-
-
 def _holder_json(holder: Holder, shown: Mapping[str, ShownActor]) -> Json:
     actor = holder.actor
     about = None if actor is None else shown[actor]
-    status = ActorStatus.SUSPENDED if about is not None and about.suspended else ActorStatus.ACTIVE
     return _policy_match_json(holder.match) | {
         "actorUrn": actor,
         "actorName": None if about is None else about.name,
-        "status": None if actor is None else status.value,
+        "status": None if about is None else status_word(suspended=bool(about.suspended)),
     }
 
 
@@ -180,8 +173,8 @@ async def apply_policies(_: Any, info: Info, input: Json) -> Json:
     return {
         "set": declared.set_name,
         "dryRun": dry_run,
-        "changes": [_change_json(change, shown) for change in plan.changes],
-        "entities": [_entity_change_json(change) for change in entities.changes],
+        "changes": [change_json(change, "urn", partial(policy_json, shown=shown)) for change in plan.changes],
+        "entities": [change_json(change, "urn", _entity_json) for change in entities.changes],
         "retention": [rule_change_json(change) for change in plan.rule_changes],
         "webhooks": [webhook_change_json(change) for change in plan.webhook_changes],
         "unchanged": _unchanged(declared, plan),
@@ -326,7 +319,6 @@ def users_of(policies: Iterable[Policy]) -> list[str]:
 
 
 def policy_json(policy: Policy, shown: Mapping[str, Shown]) -> Json:
-    """Return a policy with what is shown of its users."""
     unsupported = {"roles": [], "allGroups": False, "resourceOwners": False, "resourceOwnersTypes": []}
     users = sorted(policy.users)
     actors = {"users": users, "groups": sorted(policy.groups), "allUsers": policy.all_users}
@@ -343,20 +335,6 @@ def policy_json(policy: Policy, shown: Mapping[str, Shown]) -> Json:
         source=policy.source.value,
         set=policy.set_name,
     )
-
-
-def _change_json(change: PolicyChange, shown: Mapping[str, Shown]) -> Json:
-    return {
-        "change": change.kind.value,
-        "urn": change.urn,
-        "before": None if change.before is None else policy_json(change.before, shown),
-        "after": None if change.after is None else policy_json(change.after, shown),
-    }
-
-
-def _entity_change_json(change: EntityChange) -> Json:
-    before, after = (None if one is None else _entity_json(one) for one in (change.before, change.after))
-    return {"change": change.kind.value, "urn": change.urn, "before": before, "after": after}
 
 
 def _entity_json(entity: Entity) -> Json:

@@ -1,9 +1,8 @@
 """GraphQL resolvers of retention: rules and holds, plans and runs, and sizes by day."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from watchword.domain.actors import Grant
 from watchword.domain.engine import TaskId
 from watchword.domain.errors import invalid
 from watchword.domain.indices import Aspect, parse_aspect
@@ -25,40 +24,39 @@ from watchword.domain.retention import (
 from watchword.http.graphql.context import Info, Json, page_of, record_json
 from watchword.http.graphql.operation_resolvers import operation_json, plan_json
 from watchword.service.operations import SIZES, TRUNCATE
-from watchword.service.retention import Retention
 
 
 async def retention_rules(_: Any, info: Info) -> list[Json]:
-    service, grant = await _authorized(info)
+    service, grant = await info.context.authorized(info.context.services.core.retention)
     state = await service.state(grant)
     return await _rules_json(info, [(one, state.hold_of(one.rule.series)) for one in state.rules])
 
 
 async def retention_rule(_: Any, info: Info, series: str) -> Json:
-    service, grant = await _authorized(info)
+    service, grant = await info.context.authorized(info.context.services.core.retention)
     return (await _rules_json(info, [await service.rule_of(grant, check_series(series))]))[0]
 
 
 async def retention_holds(_: Any, info: Info) -> list[Json]:
-    service, grant = await _authorized(info)
+    service, grant = await info.context.authorized(info.context.services.core.retention)
     holds = (await service.state(grant)).holds
     names = await info.context.names(one.set_by for one in holds)
     return [hold_json(one, names) for one in holds]
 
 
 async def set_retention_rule(_: Any, info: Info, input: Json) -> Json:
-    service, grant = await _authorized(info)
+    service, grant = await info.context.authorized(info.context.services.core.retention)
     return (await _rules_json(info, [await service.set_rule(grant, parse_rule(input))]))[0]
 
 
 async def delete_retention_rule(_: Any, info: Info, series: str) -> bool:
-    service, grant = await _authorized(info)
+    service, grant = await info.context.authorized(info.context.services.core.retention)
     await service.delete_rule(grant, check_series(series))
     return True
 
 
 async def hold_series(_: Any, info: Info, input: Json) -> Json:
-    service, grant = await _authorized(info)
+    service, grant = await info.context.authorized(info.context.services.core.retention)
     series, reason = check_series(input["series"]), check_hold_reason(input["reason"])
     hold, active = await service.hold(grant, series, reason)
     names = await info.context.names([hold.set_by, *(operation.requested_by for _, operation in active)])
@@ -67,21 +65,15 @@ async def hold_series(_: Any, info: Info, input: Json) -> Json:
 
 
 async def release_series(_: Any, info: Info, series: str) -> bool:
-    service, grant = await _authorized(info)
+    service, grant = await info.context.authorized(info.context.services.core.retention)
     await service.release(grant, check_series(series))
     return True
 
 
-async def _authorized(info: Info) -> tuple[Retention, Grant]:
-    retention = info.context.services.core.retention
-    return retention, await retention.authorize(info.context.caller)
-
-
-async def _rules_json(info: Info, rules: Iterable[tuple[StoredRule, Hold | None]]) -> list[Json]:
-    shown = list(rules)
-    urns = [stored.changed_by for stored, _ in shown] + [hold.set_by for _, hold in shown if hold is not None]
+async def _rules_json(info: Info, rules: Sequence[tuple[StoredRule, Hold | None]]) -> list[Json]:
+    urns = [stored.changed_by for stored, _ in rules] + [hold.set_by for _, hold in rules if hold is not None]
     names = await info.context.names(urns)
-    return [rule_json(stored, hold, names) for stored, hold in shown]
+    return [rule_json(stored, hold, names) for stored, hold in rules]
 
 
 def rule_json(stored: StoredRule, hold: Hold | None, names: Mapping[str, str]) -> Json:
@@ -112,8 +104,7 @@ DEFAULT_DAYS = 30
 
 
 async def retention_plan(_: Any, info: Info, input: Json | None = None) -> Json:
-    service = info.context.services.retention_runs
-    grant = await service.authorize(info.context.caller)
+    service, grant = await info.context.authorized(info.context.services.retention_runs)
     page = page_of({"count": MAX_PLANS} | {name: one for name, one in (input or {}).items() if one is not None})
     if page["count"] > MAX_PLANS:
         raise invalid("count", f"count must be a whole number from 0 to {MAX_PLANS}.")
@@ -128,8 +119,7 @@ async def retention_plan(_: Any, info: Info, input: Json | None = None) -> Json:
 
 
 async def retention_runs(_: Any, info: Info, input: Json | None = None) -> Json:
-    service = info.context.services.retention_runs
-    grant = await service.authorize(info.context.caller)
+    service, grant = await info.context.authorized(info.context.services.retention_runs)
     page = page_of(input or {})
     async with info.context.searching:
         found = await service.runs(grant, _series(input), **page)
@@ -137,8 +127,7 @@ async def retention_runs(_: Any, info: Info, input: Json | None = None) -> Json:
 
 
 async def series_sizes(_: Any, info: Info, input: Json | None = None) -> list[Json]:
-    service = info.context.services.retention_runs
-    grant = await service.authorize(info.context.caller, SIZES, TRUNCATE)
+    service, grant = await info.context.authorized(info.context.services.retention_runs, SIZES, TRUNCATE)
     days = (input or {}).get("days")
     days = DEFAULT_DAYS if days is None else days
     if not 1 <= days <= KEEP_DAYS:
@@ -149,8 +138,7 @@ async def series_sizes(_: Any, info: Info, input: Json | None = None) -> list[Js
 
 
 async def run_retention(_: Any, info: Info, series: str) -> Json:
-    service = info.context.services.retention_runs
-    grant = await service.authorize(info.context.caller)
+    service, grant = await info.context.authorized(info.context.services.retention_runs)
     aspect = _aspect(series)
     async with info.context.searching:
         run = await service.run(grant, aspect)
@@ -158,8 +146,7 @@ async def run_retention(_: Any, info: Info, series: str) -> Json:
 
 
 async def approve_retention_run(_: Any, info: Info, input: Json) -> Json:
-    service = info.context.services.retention_runs
-    grant = await service.authorize(info.context.caller)
+    service, grant = await info.context.authorized(info.context.services.retention_runs)
     async with info.context.searching:
         run = await service.approve(grant, input["number"], input["rows"])
     return (await _runs_json(info, [run]))[0]
@@ -171,7 +158,6 @@ def _series(input: Json | None) -> str | None:
 
 
 def _aspect(series: str) -> Aspect:
-    """Return the aspect of one series."""
     if check_series(series) == EVERY_SERIES:
         raise invalid("series", "series must be entity.aspect, such as dataset.datasetUsageStatistics.")
     return parse_aspect(series)
@@ -181,11 +167,10 @@ def _actors(runs: Iterable[ShownRun]) -> list[str]:
     return [urn for one in runs for urn in (one.run.requested_by, one.run.approved_by) if urn is not None]
 
 
-async def _runs_json(info: Info, runs: Iterable[ShownRun]) -> list[Json]:
-    shown = list(runs)
-    names = await info.context.names(_actors(shown))
+async def _runs_json(info: Info, runs: Sequence[ShownRun]) -> list[Json]:
+    names = await info.context.names(_actors(runs))
     node = await info.context.services.core.store.node_id()
-    return [_run_json(info, one, names, node) for one in shown]
+    return [_run_json(info, run, names, node) for run in runs]
 
 
 def _run_json(info: Info, shown: ShownRun, names: Mapping[str, str], node: str = "") -> Json:

@@ -33,7 +33,14 @@ async def create_access_token(_: Any, info: Info, input: Json) -> Json:
     context, tokens = info.context, info.context.services.core.tokens
     request = context.idempotent_request("createAccessToken", input)
     grant = await tokens.authorize(context.caller)
-    new, lifetime = _new_token(input), _lifetime(input)
+    new = TokenRequest(
+        type=TokenType(input["type"]),
+        actor_urn=check_actor(input["actorUrn"], "actorUrn"),
+        name=check_name(input["name"]),
+        description=check_description(input.get("description")),
+        limits=_limits(input),
+    )
+    lifetime = _lifetime(input)
     await context.pace_write(grant)
     return await _deliver(context, await tokens.create(grant, new, lifetime, request))
 
@@ -115,14 +122,12 @@ async def list_access_tokens(_: Any, info: Info, input: Json | None = None) -> J
 
 
 async def get_access_token(_: Any, info: Info, id: str) -> TokenRecord:
-    tokens = info.context.services.core.tokens
-    grant = await tokens.authorize(info.context.caller)
+    tokens, grant = await info.context.authorized(info.context.services.core.tokens)
     return await info.context.with_name(await tokens.get(grant, check_token_id(id, "id")))
 
 
 async def get_access_token_metadata(_: Any, info: Info, token: str) -> TokenRecord:
-    tokens = info.context.services.core.tokens
-    grant = await tokens.authorize(info.context.caller)
+    tokens, grant = await info.context.authorized(info.context.services.core.tokens)
     return await info.context.with_name(await tokens.find(grant, _raw_token(token)))
 
 
@@ -177,16 +182,6 @@ def _uses_by_day(record: TokenRecord, days: int | None, now: int) -> list[Json]:
 
 async def allowed_durations(_: Any, info: Info) -> list[str]:
     return [duration.name for duration in info.context.services.core.tokens.allowed_durations]
-
-
-def _new_token(input: Json) -> TokenRequest:
-    return TokenRequest(
-        type=TokenType(input["type"]),
-        actor_urn=check_actor(input["actorUrn"], "actorUrn"),
-        name=check_name(input["name"]),
-        description=check_description(input.get("description")),
-        limits=_limits(input),
-    )
 
 
 def _limits(input: Json) -> Limits:
@@ -259,8 +254,7 @@ async def overview(_: Any, info: Info, input: Json | None = None) -> Json:
 
 
 async def import_status(_: Any, info: Info) -> Json:
-    imports = info.context.services.core.imports
-    grant = await imports.authorize(info.context.caller)
+    imports, grant = await info.context.authorized(info.context.services.core.imports)
     async with info.context.searching:
         found = await imports.status(grant)
     status = record_json(found, "tokens live never_expiring last_expires_at last_changed_at")

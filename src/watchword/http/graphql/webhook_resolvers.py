@@ -15,17 +15,16 @@ from watchword.domain.webhooks import (
     declared_webhook,
     is_wanted,
 )
-from watchword.http.graphql.context import Info, Json, page_of, record_json
-from watchword.service.webhooks import Webhooks
+from watchword.http.graphql.context import Info, Json, change_json, page_of, record_json
 
 
 async def get_webhook(_: Any, info: Info, id: str) -> Json:
-    service, grant = await _authorized(info)
+    service, grant = await info.context.authorized(info.context.services.webhooks)
     return await _one_json(info, grant, await service.get(grant, id))
 
 
 async def list_webhooks(_: Any, info: Info, input: Json | None = None) -> Json:
-    service, grant = await _authorized(info)
+    service, grant = await info.context.authorized(info.context.services.webhooks)
     page = page_of(input or {})
     async with info.context.searching:
         found = await service.list(grant, **page)
@@ -33,7 +32,7 @@ async def list_webhooks(_: Any, info: Info, input: Json | None = None) -> Json:
 
 
 async def list_webhook_deliveries(_: Any, info: Info, input: Json) -> Json:
-    service, grant = await _authorized(info)
+    service, grant = await info.context.authorized(info.context.services.webhooks)
     count = check_page_size(input.get("count"))
     async with info.context.searching:
         found = await service.deliveries(grant, input["id"], input.get("state"), input.get("cursor"), count)
@@ -43,44 +42,39 @@ async def list_webhook_deliveries(_: Any, info: Info, input: Json) -> Json:
 
 
 async def create_webhook(_: Any, info: Info, input: Json) -> Json:
-    service, grant = await _authorized(info)
+    service, grant = await info.context.authorized(info.context.services.webhooks)
     return await _new_json(info, grant, *await service.create(grant, input))
 
 
 async def update_webhook(_: Any, info: Info, id: str, input: Json) -> Json:
-    service, grant = await _authorized(info)
+    service, grant = await info.context.authorized(info.context.services.webhooks)
     return await _one_json(info, grant, await service.update(grant, id, input))
 
 
 async def delete_webhook(_: Any, info: Info, id: str) -> bool:
-    service, grant = await _authorized(info)
+    service, grant = await info.context.authorized(info.context.services.webhooks)
     await service.delete(grant, id)
     return True
 
 
 async def rotate_webhook_secret(_: Any, info: Info, id: str, overlap: str | None = None) -> Json:
-    service, grant = await _authorized(info)
+    service, grant = await info.context.authorized(info.context.services.webhooks)
     return await _new_json(info, grant, *await service.rotate(grant, id, overlap))
 
 
 async def test_webhook(_: Any, info: Info, id: str) -> Json:  # noqa: PT019 - not a test
-    service, grant = await _authorized(info)
+    service, grant = await info.context.authorized(info.context.services.webhooks)
     async with info.context.searching:
         return _attempt_json(await service.test(grant, id))
 
 
 async def replay_webhook(_: Any, info: Info, input: Json) -> Json:
-    service, grant = await _authorized(info)
+    service, grant = await info.context.authorized(info.context.services.webhooks)
     async with info.context.searching:
         replayed = await service.replay(
             grant, input["id"], input.get("deliveryId"), input.get("since"), info.context.time_left()
         )
     return replayed._asdict()
-
-
-async def _authorized(info: Info) -> tuple[Webhooks, Grant]:
-    webhooks = info.context.services.webhooks
-    return webhooks, await webhooks.authorize(info.context.caller)
 
 
 async def _webhooks_json(info: Info, grant: Grant, webhooks: Sequence[Webhook]) -> list[Json]:
@@ -113,11 +107,10 @@ def _webhook_json(webhook: Webhook) -> Json:
 
 
 def webhook_change_json(change: WebhookChange) -> Json:
-    before, after = (
-        None if one is None else declared_webhook(one) | {"enabled": is_wanted(one), "set": one.set_name}
-        for one in (change.before, change.after)
-    )
-    return {"change": change.kind.value, "id": change.id, "before": before, "after": after}
+    def shown(webhook: Webhook) -> Json:
+        return declared_webhook(webhook) | {"enabled": is_wanted(webhook), "set": webhook.set_name}
+
+    return change_json(change, "id", shown)
 
 
 async def _new_json(info: Info, grant: Grant, webhook: Webhook, secret: Secret[str]) -> Json:
