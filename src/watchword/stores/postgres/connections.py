@@ -75,10 +75,7 @@ LAST_CASED = 0x20000  # no character from here on has a case
 _LOCK = "SELECT lock_names($1::text[] || ('token:' || family_of($3::text)), $2::text[])"
 # In one order, so that no two transactions that change the same rows wait for each other.
 _LOCK_TOKENS = "SELECT 1 FROM tokens WHERE id = ANY ($1::text[]) ORDER BY id FOR NO KEY UPDATE"
-_INSERT = f"""
-INSERT INTO tokens ({rows.INSERTED}, name_folded, description_folded)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)
-"""
+_INSERT = rows.insert("tokens", f"{rows.INSERTED}, name_folded, description_folded")
 _COUNT = "SELECT set_config('watchword.counts', $1, true)"
 # Counts the revoked tokens itself: the trigger would update the same few totals once for each of them. Without the
 # condition of the partial indexes: a plan made on an empty table would read one of them.

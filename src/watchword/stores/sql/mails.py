@@ -61,9 +61,7 @@ UPDATE mails SET state = $3, error = $4, next_at = $5,
     done_at = CASE WHEN $3::text = 'WAITING' THEN NULL ELSE $6::bigint END
 WHERE number = $1 AND attempts = $2 AND state = 'WAITING'"""
 _EXPIRES = "revoked_at IS NULL AND replaced_at IS NULL AND expires_at > (SELECT now_ms())"
-_PUT_OFF = """
-INSERT INTO mail_preferences (actor_urn, kinds_off) VALUES ($1, $2)
-ON CONFLICT (actor_urn) DO UPDATE SET kinds_off = excluded.kinds_off"""
+_PUT_OFF = rows.put("mail_preferences", "actor_urn, kinds_off", "actor_urn")
 
 
 class SqlMails(SqlPart):

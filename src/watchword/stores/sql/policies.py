@@ -77,17 +77,10 @@ _ALL_WITH_VERSION = f"""
 SELECT s.policy_version, {rows.POLICY.replace("state", "p.state")} FROM state AS s LEFT JOIN policies AS p ON true
 ORDER BY p.name, p.urn"""
 _GET = f"SELECT {rows.POLICY} FROM policies WHERE urn = $1"
-_PUT = f"""
-INSERT INTO policies ({rows.POLICY}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
-ON CONFLICT (urn) DO UPDATE SET {", ".join(f"{name} = excluded.{name}" for name in rows.POLICY.split(", ")[1:])}"""
+_PUT = rows.put("policies", rows.POLICY, "urn")
 _GROUP = f"SELECT {rows.GROUP} FROM groups WHERE urn = $1"
-_SET_STATUS = """
-INSERT INTO actors (urn, status, changed_at, changed_by) VALUES ($1, $2, $3, $4)
-ON CONFLICT (urn) DO UPDATE SET status = excluded.status, changed_at = excluded.changed_at,
-    changed_by = excluded.changed_by"""
-_PUT_PROFILE = """
-INSERT INTO actors (urn, display_name, email) VALUES ($1, $2, $3)
-ON CONFLICT (urn) DO UPDATE SET display_name = excluded.display_name, email = excluded.email"""
+_SET_STATUS = rows.put("actors", "urn, status, changed_at, changed_by", "urn")
+_PUT_PROFILE = rows.put("actors", "urn, display_name, email", "urn")
 
 _ACTIONS = {
     ChangeKind.CREATE: Action.POLICY_CREATED,
@@ -205,7 +198,7 @@ class SqlPolicies(SqlPart):
             if await tx.fetchval("SELECT 1 FROM group_members WHERE group_urn = $1 LIMIT 1", group.urn) is not None:
                 raise Fault(Reason.ALREADY_EXISTS, "The identity provider has a group with this id. Choose another.")
             values = (group.urn, group.name, group.description)
-            await tx.execute("INSERT INTO groups (urn, name, description) VALUES ($1, $2, $3)", *values)
+            await tx.execute(rows.insert("groups", "urn, name, description"), *values)
             events.append(Event(Action.GROUP_CREATED, group.urn, {"name": group.name}))
 
     @transaction
@@ -609,14 +602,9 @@ def _editable(row: rows.Row | None) -> Policy:
 
 _MEMBERS = "SELECT group_urn, actor_urn FROM group_members WHERE group_urn"
 ADD_MEMBER = "INSERT INTO group_members (actor_urn, group_urn) VALUES ($1, $2) ON CONFLICT DO NOTHING"
-_PUT_GROUP = """
-INSERT INTO groups (urn, name, description, set_name) VALUES ($1, $2, $3, $4)
-ON CONFLICT (urn) DO UPDATE SET
-    name = excluded.name, description = excluded.description, set_name = excluded.set_name"""
-_PUT_ACCOUNT = """
-INSERT INTO service_accounts (urn, name, description, set_name, created_at, created_by) VALUES ($1, $2, $3, $4, $5, $6)
-ON CONFLICT (urn) DO UPDATE SET
-    name = excluded.name, description = excluded.description, set_name = excluded.set_name"""
+_DECLARED = "name, description, set_name"
+_PUT_GROUP = rows.put("groups", f"urn, {_DECLARED}", "urn")
+_PUT_ACCOUNT = rows.put("service_accounts", f"urn, {_DECLARED}, created_at, created_by", "urn", _DECLARED)
 
 
 async def find_entities(tx: Transaction, declared: PolicyDeclaration) -> tuple[Entity, ...]:
@@ -688,9 +676,7 @@ async def _apply_group(tx: Transaction, _actor: str, change: EntityChange) -> li
 _ACCOUNT_COLUMNS = """urn, name, description, created_at, created_by,
     EXISTS (SELECT 1 FROM actors WHERE actors.urn = service_accounts.urn AND status = 'SUSPENDED'), set_name"""
 GET_ACCOUNT = f"SELECT {_ACCOUNT_COLUMNS} FROM service_accounts WHERE urn = $1 AND deleted_at IS NULL"
-_ADD_ACCOUNT = (
-    "INSERT INTO service_accounts (urn, name, description, created_at, created_by) VALUES ($1, $2, $3, $4, $5)"
-)
+_ADD_ACCOUNT = rows.insert("service_accounts", "urn, name, description, created_at, created_by")
 _CREATED_ACCOUNTS = f"""
 SELECT {_ACCOUNT_COLUMNS} FROM service_accounts WHERE created_by = $1 AND deleted_at IS NULL ORDER BY urn LIMIT $2"""
 _ACCOUNT_TOKENS = f"SELECT {MEMBER} FROM tokens WHERE actor_urn = $1 AND revoked_at IS NULL"

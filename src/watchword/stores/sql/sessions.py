@@ -32,7 +32,7 @@ from watchword.stores.sql.transaction import (
     write_events,
 )
 
-_ADD = f"INSERT INTO sessions ({rows.SESSION}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)"
+_ADD = rows.insert("sessions", rows.SESSION)
 # The limit is none: only the offset counts.
 _SURPLUS = """
 DELETE FROM sessions WHERE id IN (
@@ -44,9 +44,7 @@ ORDER BY at DESC LIMIT 1 OFFSET $3"""
 _LIVE = "FROM sessions WHERE ends_at > $1 AND seen_at > $2"
 
 _IDENTITY = "issuer, subject, actor_urn, linked_at, signed_in_at"
-_PUT_IDENTITY = f"""
-INSERT INTO identities ({_IDENTITY}) VALUES ($1, $2, $3, $4, $5)
-ON CONFLICT (issuer, subject) DO UPDATE SET signed_in_at = excluded.signed_in_at"""
+_PUT_IDENTITY = rows.put("identities", _IDENTITY, "issuer, subject", "signed_in_at")
 _IDENTITY_OF = f"SELECT {_IDENTITY} FROM identities WHERE actor_urn = $1"
 _LINKED_TO = "SELECT actor_urn FROM identities WHERE issuer = $1 AND subject = $2"
 _EXTERNAL = "SELECT group_urn FROM group_members WHERE actor_urn = $1 AND external = 1"

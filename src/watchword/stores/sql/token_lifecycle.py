@@ -61,10 +61,7 @@ _ACCOUNT = "SELECT 1 FROM service_accounts WHERE urn = $1 AND deleted_at IS NULL
 # A successor that was never used has no children: it can be revoked alone.
 _PARENT = "SELECT expires_at FROM tokens WHERE id = $1 AND revoked_at IS NULL AND grace IS NULL"
 GET_IDEMPOTENCY = f"SELECT {rows.RETRY} FROM retries WHERE actor = $1 AND digest = $2 AND created_at > $3"
-_PUT_IDEMPOTENCY = f"""
-INSERT INTO retries ({rows.RETRY}) VALUES ($1, $2, $3, $4, $5, $6)
-ON CONFLICT (actor, digest) DO UPDATE SET kid = excluded.kid, token_id = excluded.token_id,
-    created_at = excluded.created_at, expires_at = excluded.expires_at"""
+_PUT_IDEMPOTENCY = rows.put("retries", rows.RETRY, "actor, digest")
 TOTAL = "SELECT coalesce(sum(total), 0) FROM token_totals WHERE kind = 'actor' AND urn = $1"
 # Bounded by its LIMIT, and asked only of an actor with that many tokens that are not revoked.
 _LIVE_OF = """

@@ -210,7 +210,7 @@ PRECONDITION_SQL = """
         WHERE id = $3::text AND actor_urn = $2::text AND revoked_at IS NULL
           AND (expires_at IS NULL OR expires_at > (SELECT coalesce($4::bigint, now_ms())))))"""
 _CHECK = f"SELECT {PRECONDITION_SQL}, coalesce($4::bigint, now_ms())"
-ADD_EVENT = f"INSERT INTO events ({rows.EVENT}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)"
+ADD_EVENT = rows.insert("events", rows.EVENT)
 
 
 async def check_precondition(

@@ -13,7 +13,7 @@ import orjson
 
 from watchword.domain.actors import WritePrecondition, system_precondition
 from watchword.domain.errors import Fault, Reason
-from watchword.domain.events import Action, Cursor, CursorLost, Event, KeptEvent
+from watchword.domain.events import Action, Cursor, CursorLost, Detail, Event, KeptEvent
 from watchword.domain.policies import Privilege, Require
 from watchword.domain.webhooks import (
     CURSOR,
@@ -57,16 +57,15 @@ from watchword.stores.sql.transaction import (
 
 WEBHOOKS = "webhooks"
 """The name of a lock."""
-_LISTS = "actions, actors, groups"
 _PLAIN = (
     "sealed_secret, created_at, created_by, sealed_previous, previous_until, after_seq, failing_since, failures,"
     " due_at, dropped"
 )
-COLUMNS = f"id, name, url, {_LISTS}, state, {_PLAIN}, stopped_because, set_name"
+COLUMNS = f"id, name, url, actions, actors, groups, state, {_PLAIN}, stopped_because, set_name"
 _WAITING = "SELECT count(*) FROM webhook_deliveries WHERE webhook = webhooks.id AND state = 'WAITING'"
 _SELECT = f"SELECT {COLUMNS}, ({_WAITING}) FROM webhooks"
 _GET = f"{_SELECT} WHERE id = $1"
-_ADD = f"INSERT INTO webhooks ({COLUMNS}) VALUES ({', '.join(f'${n + 1}' for n in range(len(COLUMNS.split(', '))))})"
+_ADD = rows.insert("webhooks", COLUMNS)
 _SAVE = (
     f"UPDATE webhooks SET {', '.join(f'{c} = ${n + 1}' for n, c in enumerate(COLUMNS.split(', ')) if n)} WHERE id = $1"
 )
@@ -447,18 +446,9 @@ def _queued(webhook: Webhook, event: KeptEvent, known: KnownNames, now: int) -> 
 
 def _event(action: Action, webhook: Webhook) -> Event:
     of_filter = webhook.filter
-    return Event(
-        action,
-        webhook.id,
-        {
-            "name": webhook.name,
-            "host": webhook.host,
-            "state": webhook.state.value,
-            "actions": list(of_filter.actions),
-            "actorUrns": list(of_filter.actors),
-            "groupUrns": list(of_filter.groups),
-        },
-    )
+    lists = {"actions": of_filter.actions, "actorUrns": of_filter.actors, "groupUrns": of_filter.groups}
+    detail: dict[str, Detail] = {"name": webhook.name, "host": webhook.host, "state": webhook.state.value}
+    return Event(action, webhook.id, detail | {name: list(words) for name, words in lists.items()})
 
 
 def _stopped(webhook: Webhook) -> Event:
@@ -479,22 +469,10 @@ def _values(webhook: Webhook) -> tuple[Any, ...]:
 def _webhook(row: rows.Row | None) -> Webhook:
     if row is None:
         raise no_webhook()
-    id_, name, url, *lists, state = row[:7]
-    reason, set_name, waiting = row[-3:]
-    of_filter = EventFilter(*(tuple(orjson.loads(words)) for words in lists))
+    id_, name, url, actions, actors, groups, state, *plain, reason, set_name, waiting = row
+    of_filter = EventFilter(*(tuple(orjson.loads(words)) for words in (actions, actors, groups)))
     stop_reason = None if reason is None else StopReason(reason)
-    plain: dict[str, Any] = dict(zip(_PLAIN.split(", "), row[7:-3], strict=True))
-    return Webhook(
-        id_,
-        name,
-        url,
-        of_filter,
-        WebhookState(state),
-        **plain,
-        stop_reason=stop_reason,
-        set_name=set_name,
-        waiting=waiting,
-    )
+    return Webhook(*(id_, name, url, of_filter, WebhookState(state), *plain, stop_reason, set_name, waiting))
 
 
 def _delivery(row: rows.Row) -> Delivery:

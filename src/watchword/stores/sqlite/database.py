@@ -37,7 +37,6 @@ CACHE_MIB = 4
 SCAN_CACHE_MIB = 2
 
 
-_INSERT = f"INSERT INTO tokens ({rows.INSERTED}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _REVOKE = "UPDATE tokens SET revoked_at = ?2 WHERE id {ids} AND revoked_at IS NULL RETURNING id, actor_urn, name"
 _PARAMETER = re.compile(r'\$(\d+)(?:::\w+(?:\[\])?)?(?: COLLATE "C")?')
 
@@ -50,6 +49,9 @@ def wall_clock() -> int:
 def sqlite_text(sql: str) -> str:
     """`$1::text` becomes `?1`: SQLite's parameters have no types."""
     return _PARAMETER.sub(r"?\1", sql)
+
+
+_INSERT = sqlite_text(rows.insert("tokens", rows.INSERTED))
 
 
 def _any_of(parameter: str) -> str:
