@@ -223,17 +223,13 @@ def _checked(precondition: WritePrecondition) -> tuple[str, str | None, int | No
 
 
 def _rejected(outcome: str, issue: Issue) -> Exception:
-    match outcome:
-        case "repeated":
-            return Repeated()
-        case "unknown":
-            return no_account()
-        case "suspended":
-            return rows.actor_suspended()
-        case "full":
-            return rows.no_room(issue.max_live)
-        case _:
-            return Stale()
+    faults: dict[str, Callable[[], Exception]] = {
+        "repeated": Repeated,
+        "unknown": no_account,
+        "suspended": rows.actor_suspended,
+        "full": lambda: rows.no_room(issue.max_live),
+    }
+    return faults.get(outcome, Stale)()
 
 
 async def _grow(tx: Transaction) -> None:

@@ -57,14 +57,7 @@ class SqlEvents(SqlPart):
         sql, bound = events_sql(search, self._db.dialect)
 
         async def work(tx: Transaction) -> EventPage:
-            found: list[KeptEvent] = []
-            weight = 0
-            async for row in tx.stream(sql, *bound):
-                weight += len(row[7])
-                if len(found) == search.count or (found and weight > MAX_PAGE_BYTES):
-                    return EventPage(tuple(found), more=True)
-                found.append(event_of(row))
-            return EventPage(tuple(found), more=False)
+            return await _read_page(tx, search.count, sql, *bound)
 
         return await self._db.scan(work, seconds)
 
@@ -113,14 +106,7 @@ class SqlEvents(SqlPart):
 
     async def _read_after(self, seq: int, until: int, most: int) -> tuple[KeptEvent, ...]:
         async def work(tx: Transaction) -> tuple[KeptEvent, ...]:
-            found: list[KeptEvent] = []
-            weight = 0
-            async for row in tx.stream(_AFTER, seq, until, most):
-                weight += len(row[7])
-                if found and weight > MAX_PAGE_BYTES:
-                    break
-                found.append(event_of(row))
-            return tuple(found)
+            return (await _read_page(tx, most, _AFTER, seq, until, most)).events
 
         return await self._db.scan(work)
 
@@ -150,6 +136,17 @@ class SqlEvents(SqlPart):
         if pruned:
             await tx.execute("UPDATE state SET events_since = $1 WHERE events_since < $1", before)
         return pruned
+
+
+async def _read_page(tx: Transaction, most: int, sql: str, *bound: Any) -> EventPage:
+    found: list[KeptEvent] = []
+    weight = 0
+    async for row in tx.stream(sql, *bound):
+        weight += len(row[7])
+        if len(found) == most or (found and weight > MAX_PAGE_BYTES):
+            return EventPage(tuple(found), more=True)
+        found.append(event_of(row))
+    return EventPage(tuple(found), more=False)
 
 
 async def last_settled(tx: Transaction) -> int:

@@ -48,6 +48,7 @@ from watchword.stores.sql.transaction import (
     Transaction,
     check_precondition,
     delete_oldest,
+    page,
     snapshot,
     transaction,
     write_events,
@@ -372,10 +373,9 @@ class SqlRetentionRuns(SqlPart):
 
     @snapshot
     async def retention_runs(self, tx: Transaction, series: str | None, start: int, count: int) -> RunPage:
-        where = "WHERE $1::text IS NULL OR series = $1::text"
-        total = await tx.fetchval(f"SELECT count(*) FROM retention_runs {where}", series)
-        sql = f"SELECT {_RUN} FROM retention_runs {where} ORDER BY number DESC LIMIT $2 OFFSET $3"
-        runs = [_run(row) for row in await tx.fetch(sql, series, count, start)]
+        source = "retention_runs WHERE $1::text IS NULL OR series = $1::text"
+        total, found = await page(tx, _RUN, source, "number DESC", start, count, [series])
+        runs = [_run(row) for row in found]
         operations = await read_operations(tx, [run.operation for run in runs if run.operation is not None])
         return RunPage(total, tuple(ShownRun(run, operations.get(run.operation or 0)) for run in runs))
 

@@ -27,6 +27,7 @@ from watchword.stores.sql.transaction import (
     actor_lock,
     check_precondition,
     delete_oldest,
+    page,
     snapshot,
     transaction,
     write_events,
@@ -41,7 +42,6 @@ DELETE FROM sessions WHERE id IN (
 _EARLIER = """
 SELECT at FROM events WHERE target = $1 AND at > $2 AND action || '' = 'session.started'
 ORDER BY at DESC LIMIT 1 OFFSET $3"""
-_LIVE = "FROM sessions WHERE ends_at > $1 AND seen_at > $2"
 
 _IDENTITY = "issuer, subject, actor_urn, linked_at, signed_in_at"
 _PUT_IDENTITY = rows.put("identities", _IDENTITY, "issuer, subject", "signed_in_at")
@@ -86,12 +86,10 @@ class SqlSessions(SqlPart):
     async def sessions(
         self, tx: Transaction, actor: str | None, seen_after: int, start: int, count: int
     ) -> SessionPage:
-        live = _LIVE if actor is None else f"{_LIVE} AND actor_urn = $3"
-        of = [await tx.now(), seen_after, *([] if actor is None else [actor])]
-        total = await tx.fetchval(f"SELECT count(*) {live}", *of)
-        order = f"ORDER BY seen_at DESC, id LIMIT ${len(of) + 1} OFFSET ${len(of) + 2}"
-        page = await tx.fetch(f"SELECT {rows.SESSION} {live} {order}", *of, count, start)
-        return SessionPage(total, tuple(Session(*row) for row in page))
+        live = "sessions WHERE ends_at > $1 AND seen_at > $2" + ("" if actor is None else " AND actor_urn = $3")
+        bound = [await tx.now(), seen_after, *([] if actor is None else [actor])]
+        total, found = await page(tx, rows.SESSION, live, "seen_at DESC, id", start, count, bound)
+        return SessionPage(total, tuple(Session(*row) for row in found))
 
     @transaction
     async def end_session(

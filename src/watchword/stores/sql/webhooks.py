@@ -50,6 +50,8 @@ from watchword.stores.sql.transaction import (
     SqlPart,
     Transaction,
     check_precondition,
+    groups_by_actor,
+    page,
     snapshot,
     transaction,
     write_events,
@@ -63,7 +65,8 @@ _PLAIN = (
 )
 COLUMNS = f"id, name, url, actions, actors, groups, state, {_PLAIN}, stopped_because, set_name"
 _WAITING = "SELECT count(*) FROM webhook_deliveries WHERE webhook = webhooks.id AND state = 'WAITING'"
-_SELECT = f"SELECT {COLUMNS}, ({_WAITING}) FROM webhooks"
+_SHOWN = f"{COLUMNS}, ({_WAITING})"
+_SELECT = f"SELECT {_SHOWN} FROM webhooks"
 _GET = f"{_SELECT} WHERE id = $1"
 _ADD = rows.insert("webhooks", COLUMNS)
 _SAVE = (
@@ -74,18 +77,15 @@ _LAST_EVENT = "(SELECT coalesce(max(seq), 0) FROM events)"
 _START_CURSOR = f"""
 INSERT INTO event_cursors (name, seq) VALUES ('{CURSOR}', $1)
 ON CONFLICT (name) DO UPDATE SET seq = excluded.seq"""
+_IS_DUE = """state = 'ENABLED' AND due_at <= (SELECT now_ms()) AND EXISTS (
+    SELECT 1 FROM webhook_deliveries AS d WHERE d.webhook = webhooks.id AND d.state = 'WAITING')"""
 _HAS_WORK = f"""
 SELECT NOT EXISTS (SELECT 1 FROM event_cursors WHERE name = '{CURSOR}' AND held_until > (SELECT now_ms())) AND (
     EXISTS (SELECT 1 FROM webhooks WHERE {_QUEUEING})
         AND {_LAST_EVENT} > coalesce((SELECT seq FROM event_cursors WHERE name = '{CURSOR}'), 0)
-    OR EXISTS (
-        SELECT 1 FROM webhooks WHERE state = 'ENABLED' AND due_at <= (SELECT now_ms()) AND EXISTS (
-            SELECT 1 FROM webhook_deliveries AS d WHERE d.webhook = webhooks.id AND d.state = 'WAITING'))),
+    OR EXISTS (SELECT 1 FROM webhooks WHERE {_IS_DUE})),
     EXISTS (SELECT 1 FROM webhooks)"""
-_DUE = f"""
-{_SELECT} WHERE state = 'ENABLED' AND due_at <= (SELECT now_ms()) AND EXISTS (
-    SELECT 1 FROM webhook_deliveries AS d WHERE d.webhook = webhooks.id AND d.state = 'WAITING')
-ORDER BY due_at, id"""
+_DUE = f"{_SELECT} WHERE {_IS_DUE} ORDER BY due_at, id"
 _HAS_LEASE = f"SELECT 1 FROM event_cursors WHERE name = '{CURSOR}' AND holder = $1 AND held_until > (SELECT now_ms())"
 
 DELIVERY = "number, webhook, message, event_seq, type, payload, state, made_at, delivered_at, attempts"
@@ -140,8 +140,7 @@ class SqlWebhooks(SqlPart):
 
     @snapshot
     async def webhooks(self, tx: Transaction, start: int, count: int) -> WebhookPage:
-        total = await tx.fetchval("SELECT count(*) FROM webhooks")
-        found = await tx.fetch(f"{_SELECT} ORDER BY name, id LIMIT $1 OFFSET $2", count, start)
+        total, found = await page(tx, _SHOWN, "webhooks", "name, id", start, count)
         return WebhookPage(total, tuple(_webhook(row) for row in found))
 
     async def last_deliveries(self, webhook_ids: Sequence[str]) -> dict[str, int]:
@@ -430,14 +429,9 @@ async def _known(tx: Transaction, events: Sequence[KeptEvent]) -> KnownNames:
         UNION ALL SELECT id, name FROM webhooks WHERE id {any_of("$1")}""",
         urns,
     )
-    actors = list({actor for event in events if (actor := token_actor(event, tokens)) is not None})
-    groups: dict[str, set[str]] = {}
-    sql = f"SELECT actor_urn, group_urn FROM group_members WHERE actor_urn {any_of('$1')}"
-    for actor, group in await tx.fetch(sql, actors):
-        groups.setdefault(actor, set()).add(group)
-    return KnownNames(
-        {row[0]: row[1] for row in names}, tokens, {actor: frozenset(found) for actor, found in groups.items()}
-    )
+    actors = {actor for event in events if (actor := token_actor(event, tokens)) is not None}
+    groups = {actor: frozenset(urns) for actor, urns in (await groups_by_actor(tx, actors)).items()}
+    return KnownNames({row[0]: row[1] for row in names}, tokens, groups)
 
 
 def _queued(webhook: Webhook, event: KeptEvent, known: KnownNames, now: int) -> tuple[Any, ...]:
