@@ -410,16 +410,6 @@ def _most_telling(errors: Sequence[BaseException | None]) -> BaseException:
 
 
 async def _opened(place: PostgresUrl, host: str, port: int, session: SessionSettings) -> Connection:
-    connection = await _open(place, host, port)
-    try:
-        await _set(connection, place, session)
-    except BaseException:
-        connection.terminate()
-        raise
-    return connection
-
-
-async def _open(place: PostgresUrl, host: str, port: int) -> Connection:
     options = dict(place.options)
     try:
         connection: Connection = await asyncpg.connect(
@@ -439,6 +429,11 @@ async def _open(place: PostgresUrl, host: str, port: int) -> Connection:
     except ConnectionError as error:
         if type(error) is ConnectionError and options.get("sslmode", "prefer") not in ("disable", "prefer"):
             raise NoTls(str(error)) from error  # the driver has no error class for it
+        raise
+    try:
+        await _set(connection, place, session)
+    except BaseException:
+        connection.terminate()
         raise
     return connection
 
