@@ -56,18 +56,13 @@ class SqlEvents(SqlPart):
     async def events(self, search: EventSearch, seconds: float = SEARCH_SECONDS) -> EventPage:
         sql, bound = events_sql(search, self._db.dialect)
 
-        async def work(tx: Transaction) -> EventPage:
-            return await _read_page(tx, search.count, sql, *bound)
-
-        return await self._db.scan(work, seconds)
+        return await self._db.scan(lambda tx: _read_page(tx, search.count, sql, *bound), seconds)
 
     async def count_events(self, search: EventSearch, most: int, seconds: float = SEARCH_SECONDS) -> int:
         sql, bound = events_sql(replace(search, after=None, count=most - 1), self._db.dialect)
 
-        async def work(tx: Transaction) -> int:
-            return int(await tx.fetchval(f"SELECT count(*) FROM ({sql}) AS found", *bound))
-
-        return await self._db.scan(work, seconds)
+        counted = f"SELECT count(*) FROM ({sql}) AS found"
+        return int(await self._db.scan(lambda tx: tx.fetchval(counted, *bound), seconds))
 
     async def count_events_by_time(
         self, search: EventSearch, step: int, seconds: float = SEARCH_SECONDS
@@ -105,10 +100,7 @@ class SqlEvents(SqlPart):
         return await self._read_after(seq, found[-1].seq, most)
 
     async def _read_after(self, seq: int, until: int, most: int) -> tuple[KeptEvent, ...]:
-        async def work(tx: Transaction) -> tuple[KeptEvent, ...]:
-            return (await _read_page(tx, most, _AFTER, seq, until, most)).events
-
-        return await self._db.scan(work)
+        return (await self._db.scan(lambda tx: _read_page(tx, most, _AFTER, seq, until, most))).events
 
     async def last_event(self) -> int:
         row = await self._db.row(_LAST)
