@@ -302,10 +302,9 @@ class SqlRetentionRuns(SqlPart):
             *(None if operation is None else operation.number, planned.error),
         )
         run = _run(await tx.fetchrow(_ADD, *values))
-        if made is RunState.REPORTED:
-            await write_events(tx, precondition, [_event(Action.RETENTION_REPORTED, run)], now)
-        elif made is RunState.WAITING:
-            await write_events(tx, precondition, [_event(Action.RETENTION_APPROVAL_NEEDED, run)], now)
+        actions = {RunState.REPORTED: Action.RETENTION_REPORTED, RunState.WAITING: Action.RETENTION_APPROVAL_NEEDED}
+        if made in actions:
+            await write_events(tx, precondition, [_event(actions[made], run)], now)
         return ShownRun(run, operation)
 
     @transaction
