@@ -42,6 +42,19 @@ def columns(table: str, names: str) -> str:
     return ", ".join(f"{table}.{name}" for name in names.split(", "))
 
 
+def insert(table: str, names: str) -> str:
+    """The statement that adds a row with these columns."""
+    parameters = ", ".join(f"${number}" for number, _ in enumerate(names.split(", "), 1))
+    return f"INSERT INTO {table} ({names}) VALUES ({parameters})"
+
+
+def put(table: str, names: str, key: str, changed: str | None = None) -> str:
+    """The same. Of a row that has this key already, it changes the other columns, or just these."""
+    others = (changed or names.removeprefix(f"{key}, ")).split(", ")
+    changes = ", ".join(f"{name} = excluded.{name}" for name in others)
+    return f"{insert(table, names)} ON CONFLICT ({key}) DO UPDATE SET {changes}"
+
+
 def json_text(value: Any) -> str:
     return orjson.dumps(value).decode()
 
@@ -136,19 +149,10 @@ def too_slow() -> Fault:
 
 def policy_of(row: Row) -> Policy:
     urn, name, description, state, privileges, users, groups, all_users, scopes, source, set_name = row
-    return Policy(
-        urn=urn,
-        name=name,
-        description=description,
-        state=PolicyState(state),
-        privileges=frozenset(Privilege[word] for word in orjson.loads(privileges)),
-        users=frozenset(orjson.loads(users)),
-        groups=frozenset(orjson.loads(groups)),
-        all_users=bool(all_users),
-        scopes=frozenset(orjson.loads(scopes)),
-        source=PolicySource(source),
-        set_name=set_name,
-    )
+    named = frozenset(Privilege[word] for word in orjson.loads(privileges))
+    users, groups, scopes = (frozenset(orjson.loads(text)) for text in (users, groups, scopes))
+    plain = (urn, name, description, PolicyState(state))
+    return Policy(*plain, named, users, groups, bool(all_users), scopes, PolicySource(source), set_name)
 
 
 def last_start(stored: str | None) -> LastStart | None:

@@ -8,6 +8,7 @@ import asyncio
 import uuid
 from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from math import ceil, floor
 from pathlib import Path
@@ -62,15 +63,14 @@ class ReconciledSpan(NamedTuple):
 
     def pieces(self) -> list["ReconciledSpan"]:
         step = max(1, -(-(self.high - self.low) // _PIECES))
-        lows = range(self.low, self.high, step)
+        ends = [*range(self.low, self.high, step), self.high]
         return [
-            ReconciledSpan(
-                low, min(low + step, self.high), self.first and low == lows[0], self.last and low == lows[-1]
-            )
-            for low in lows
+            ReconciledSpan(low, high, self.first and low == self.low, self.last and high == self.high)
+            for low, high in pairwise(ends)
         ]
 
 
+@dataclass(frozen=True, slots=True)
 class Reconciliation:
     """Deletes from a copy the rows that its source no longer holds, without reading every row.
 
@@ -79,25 +79,25 @@ class Reconciliation:
     their ids are compared.
     """
 
-    def __init__(self, client: ClusterClient, source: str, target: str, kind: str | None, until: int) -> None:
-        self._client = client
-        self._source = source
-        self._target = target
-        self._kind = kind
-        self._until = until
+    client: ClusterClient
+    source: str
+    target: str
+    kind: str | None
+    """The type of the time field."""
+    until: int
 
     async def run(self) -> int:
         """How many rows were deleted."""
         every, untimed = await self._count([queries.ALL, queries.UNTIMED])
         if every[0] == every[1]:
             return 0
-        if self._kind is None or self._kind not in queries.NUMBERS | queries.DATES:
+        if self.kind is None or self.kind not in queries.NUMBERS | queries.DATES:
             return await self._compare_ids(queries.ALL)
         deleted = await self._compare_ids(queries.UNTIMED) if untimed[0] != untimed[1] else 0
         if every[0] - untimed[0] != every[1] - untimed[1]:
             span = await self._extent()
-            (counts,) = await self._count([span.query(self._kind)])
-            deleted += await self._divide(span, counts, self._kind)
+            (counts,) = await self._count([span.query(self.kind)])
+            deleted += await self._divide(span, counts, self.kind)
         return deleted
 
     async def _divide(self, span: ReconciledSpan, counts: RowCounts, kind: str) -> int:
@@ -115,16 +115,16 @@ class Reconciliation:
 
     async def _count(self, parts: list[queries.Query]) -> list[RowCounts]:
         wanted = {"parts": {"filters": {"filters": parts}}}
-        stay = queries.staying(self._kind, self._until)
-        source = await queries.aggregate(self._client, self._source, stay, wanted)
-        target = await queries.aggregate(self._client, self._target, queries.ALL, wanted)
+        stay = queries.staying(self.kind, self.until)
+        source = await queries.aggregate(self.client, self.source, stay, wanted)
+        target = await queries.aggregate(self.client, self.target, queries.ALL, wanted)
         with reading("a count of parts"):
             both = zip(source["parts"]["buckets"], target["parts"]["buckets"], strict=True)
             return [(int(one["doc_count"]), int(other["doc_count"])) for one, other in both]
 
     async def _extent(self) -> ReconciledSpan:
         ends = {"low": {"min": {"field": TIME}}, "high": {"max": {"field": TIME}}}
-        found = await queries.aggregate(self._client, self._target, queries.ALL, ends)
+        found = await queries.aggregate(self.client, self.target, queries.ALL, ends)
         with reading("the first and last time"):
             low, high = (found[word]["value"] for word in ("low", "high"))
             return ReconciledSpan(0, 1) if low is None or high is None else ReconciledSpan(floor(low), ceil(high) + 1)
@@ -133,29 +133,29 @@ class Reconciliation:
         deleted = 0
         async for keys in self._pages(part):
             ids = {"ids": {"values": [row_id for row_id, _ in keys]}}
-            body = {"size": _MAX_HITS, "_source": False, "query": queries.staying(self._kind, self._until, ids)}
-            held = set(_keys(await queries.search(self._client, self._source, body)))
+            body = {"size": _MAX_HITS, "_source": False, "query": queries.staying(self.kind, self.until, ids)}
+            held = set(_keys(await queries.search(self.client, self.source, body)))
             gone = [key for key in keys if key not in held]
             # Through the inlet, which no longer exists when a request arrives after the swap.
-            await send_bulk(self._client, f"/{queries.inlet(self._target)}/_bulk", (bulk_delete(*key) for key in gone))
+            await send_bulk(self.client, f"/{queries.inlet(self.target)}/_bulk", (bulk_delete(*key) for key in gone))
             deleted += len(gone)
         return deleted
 
     async def _pages(self, part: queries.Query) -> AsyncIterator[list[RowKey]]:
         body = {"size": _PAGE, "sort": ["_doc"], "_source": False, "query": part}
-        address = queries.path(self._target, "_search", scroll=_SCROLL, allow_partial_search_results="false")
-        answer = queries.complete(await self._client.ask("POST", address, body))
+        address = queries.path(self.target, "_search", scroll=_SCROLL, allow_partial_search_results="false")
+        answer = queries.complete(await self.client.ask("POST", address, body))
         try:
             while keys := _keys(answer):
                 yield keys
                 more = {"scroll": _SCROLL, "scroll_id": _scroll_id(answer)}
                 # Sent twice it would skip a page.
-                page = await self._client.ask("POST", "/_search/scroll", more, retry=Retry.NOT_EXECUTED)
+                page = await self.client.ask("POST", "/_search/scroll", more, retry=Retry.NOT_EXECUTED)
                 answer = queries.complete(page)
         finally:
             with suppress(Fault):  # it expires by itself too
                 done = {"scroll_id": _scroll_id(answer)}
-                await self._client.ask("DELETE", "/_search/scroll", done, retry=Retry.NEVER)
+                await self.client.ask("DELETE", "/_search/scroll", done, retry=Retry.NEVER)
 
 
 def _scroll_id(answer: dict[str, Any]) -> str:

@@ -42,33 +42,32 @@ Verdict = tuple[str, str | None]
 
 
 def _is_policy(row: Any) -> bool:
-    try:
-        policy = rows.policy_of(row)
-    except (KeyError, TypeError, ValueError):
-        return False
+    policy = rows.policy_of(row)
     are_lists = all(isinstance(orjson.loads(text), list) for text in row[4:7])
     return are_lists and (policy.source is PolicySource.FILE) == (policy.set_name is not None)
 
 
 def _is_operation(row: Any) -> bool:
     _, state, finished_at, plan, work = row
-    try:
-        orjson.loads(plan), orjson.loads(work)
-        return (finished_at is not None) == State(state).is_over
-    except ValueError:
-        return False
+    orjson.loads(plan), orjson.loads(work)
+    return (finished_at is not None) == State(state).is_over
 
 
 def _has_limits(row: Any) -> bool:
-    try:
-        return not unpacked(row[1]).are_none
-    except (ValueError, TypeError):
-        return False
+    return not unpacked(row[1]).are_none
 
 
 def _is_folded(row: Any) -> bool:
     _, name, name_folded, description, description_folded = row
     return bool(folded(name) == name_folded and folded(description) == description_folded)
+
+
+def _breaks(row: Any, row_check: Callable[[Any], bool]) -> bool:
+    """A row that cannot be read breaks the rule too."""
+    try:
+        return not row_check(row)
+    except (KeyError, TypeError, ValueError):
+        return True
 
 
 def _quoted(words: Iterable[str]) -> str:
@@ -243,7 +242,7 @@ async def verdicts_on(tx: Transaction, rules: Mapping[str, str]) -> AsyncIterato
     for rule, statement in rules.items():
         row_check = _ROW_CHECKS.get(rule)
         selected = tx.stream(statement, prefetch=2_000)
-        found = [str(row[0]) async for row in selected if row_check is None or not row_check(row)]
+        found = [str(row[0]) async for row in selected if row_check is None or _breaks(row, row_check)]
         yield rule, f"{len(found)} exceptions, the first: {found[0]}" if found else None
 
 
@@ -298,23 +297,19 @@ def summarize(url: SqliteUrl | PostgresUrl, now: Clock) -> StoreSummary:
 def _summarize_file(path: Path, now: Clock) -> StoreSummary:
     try:
         with closing(open_read_only(path)) as connection:
-            return _summarize_connection(connection, path, now)
+            version = STORE_FILE.version(connection)
+            if not version:
+                return StoreSummary("it is empty")
+            small = path.stat().st_size <= QUICK_CHECK_BYTES
+            verdict = connection.execute("PRAGMA quick_check(1)").get if small else "ok"
+            if verdict != "ok":
+                return StoreSummary(f"it is damaged: {verdict}")
+            summary = StoreSummary(version=version, latest=STORE_FILE.latest, quick_checked=small)
+            return run(_with_contents(SqliteTransaction(connection, now), summary))
     except OperatorError as error:
         return StoreSummary(str(error))
     except apsw.Error as error:
         return StoreSummary(f"it cannot be read: {error}")
-
-
-def _summarize_connection(connection: apsw.Connection, path: Path, now: Clock) -> StoreSummary:
-    version = STORE_FILE.version(connection)
-    if not version:
-        return StoreSummary("it is empty")
-    small = path.stat().st_size <= QUICK_CHECK_BYTES
-    found = connection.execute("PRAGMA quick_check(1)").get if small else "ok"
-    if found != "ok":
-        return StoreSummary(f"it is damaged: {found}")
-    summary = StoreSummary(version=version, latest=STORE_FILE.latest, quick_checked=small)
-    return run(_with_contents(SqliteTransaction(connection, now), summary))
 
 
 async def _with_contents(tx: Transaction, summary: StoreSummary) -> StoreSummary:

@@ -602,30 +602,25 @@ def _moment(now: int, pattern: str) -> str:
 
 async def _restore_schema(url: PostgresUrl, restored: _RestoredStore) -> RestoreResult:
     with tempfile.TemporaryDirectory(prefix="watchword-") as folder, _draft_errors("restore", f"{folder} (TMPDIR)"):
+        draft = Path(folder) / "draft.db"
         async with maintenance_connection(url) as connection:
             await lock_exclusively(connection, url)
-            return await _replace_schema(connection, url, restored, Path(folder) / "draft.db")
-
-
-async def _replace_schema(
-    connection: Connection, url: PostgresUrl, restored: _RestoredStore, draft: Path
-) -> RestoreResult:
-    now: int = await connection.fetchval(NOW)
-    contents = await restored.copy(draft, now)
-    await connection.execute("BEGIN")
-    await lock_migrations(connection, url.schema)
-    kept: str | None = None
-    if await schema_version(connection, url.schema):
-        await lock_tables(connection, url, "ACCESS EXCLUSIVE")
-        kept = kept_schema_name(url.schema, now)
-    seen = await _compared_with_schema(connection, url, restored.file, contents, now)
-    revoked = await restored.prepare(draft, seen, now)
-    if kept is not None:
-        await connection.execute(f"ALTER SCHEMA {quoted(url.schema)} RENAME TO {quoted(kept)}")
-    with closing(open_immutable(draft)) as ready:
-        what = "The store made from the backup"
-        await _fill_schema(SqliteTransaction(ready), connection, url, what, lambda _done, _total: None)
-    return RestoreResult(seen, restored.choice, revoked, str(url), kept)
+            now: int = await connection.fetchval(NOW)
+            contents = await restored.copy(draft, now)
+            await connection.execute("BEGIN")
+            await lock_migrations(connection, url.schema)
+            kept: str | None = None
+            if await schema_version(connection, url.schema):
+                await lock_tables(connection, url, "ACCESS EXCLUSIVE")
+                kept = kept_schema_name(url.schema, now)
+            seen = await _compared_with_schema(connection, url, restored.file, contents, now)
+            revoked = await restored.prepare(draft, seen, now)
+            if kept is not None:
+                await connection.execute(f"ALTER SCHEMA {quoted(url.schema)} RENAME TO {quoted(kept)}")
+            with closing(open_immutable(draft)) as ready:
+                what = "The store made from the backup"
+                await _fill_schema(SqliteTransaction(ready), connection, url, what, lambda _done, _total: None)
+            return RestoreResult(seen, restored.choice, revoked, str(url), kept)
 
 
 def kept_schema_name(schema: str, now: int) -> str:

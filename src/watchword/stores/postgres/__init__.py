@@ -56,14 +56,12 @@ _WITHDRAW = "SELECT withdraw_token($1, $2, $3, $4)"
 class PostgresStore(SqlStore):
     find_bearer_now = None
 
-    def __init__(
-        self, backoff: ConnectionBackoff, database: PostgresDatabase, verifier: VerifyBatcher, clock: DatabaseClock
-    ) -> None:
+    def __init__(self, backoff: ConnectionBackoff, database: PostgresDatabase, observe: Observe) -> None:
         self._backoff = backoff
         backoff.on_new_primary = self._note_new_primary
         self._db: PostgresDatabase = database
-        self._verifier = verifier
-        self.clock = clock
+        self.clock = DatabaseClock()
+        self._verifier = VerifyBatcher(backoff, self.clock, observe)
         self._creates = WriteBatcher(database, ADD, done="kept")
         self._revocations = WriteBatcher(database, REVOKE, done="revoked", has_patience=True)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -223,17 +221,13 @@ def _checked(precondition: WritePrecondition) -> tuple[str, str | None, int | No
 
 
 def _rejected(outcome: str, issue: Issue) -> Exception:
-    match outcome:
-        case "repeated":
-            return Repeated()
-        case "unknown":
-            return no_account()
-        case "suspended":
-            return rows.actor_suspended()
-        case "full":
-            return rows.no_room(issue.max_live)
-        case _:
-            return Stale()
+    faults: dict[str, Callable[[], Exception]] = {
+        "repeated": Repeated,
+        "unknown": no_account,
+        "suspended": rows.actor_suspended,
+        "full": lambda: rows.no_room(issue.max_live),
+    }
+    return faults.get(outcome, Stale)()
 
 
 async def _grow(tx: Transaction) -> None:
@@ -250,6 +244,4 @@ async def open_store(place: PostgresUrl, observe: Observe) -> PostgresStore:
     unavailable: requests fail until it is back.
     """
     backoff = ConnectionBackoff(place)
-    clock = DatabaseClock()
-    database = PostgresDatabase(backoff, await make_pool(backoff), observe)
-    return PostgresStore(backoff, database, VerifyBatcher(backoff, clock, observe), clock)
+    return PostgresStore(backoff, PostgresDatabase(backoff, await make_pool(backoff), observe), observe)

@@ -75,10 +75,7 @@ LAST_CASED = 0x20000  # no character from here on has a case
 _LOCK = "SELECT lock_names($1::text[] || ('token:' || family_of($3::text)), $2::text[])"
 # In one order, so that no two transactions that change the same rows wait for each other.
 _LOCK_TOKENS = "SELECT 1 FROM tokens WHERE id = ANY ($1::text[]) ORDER BY id FOR NO KEY UPDATE"
-_INSERT = f"""
-INSERT INTO tokens ({rows.INSERTED}, name_folded, description_folded)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)
-"""
+_INSERT = rows.insert("tokens", f"{rows.INSERTED}, name_folded, description_folded")
 _COUNT = "SELECT set_config('watchword.counts', $1, true)"
 # Counts the revoked tokens itself: the trigger would update the same few totals once for each of them. Without the
 # condition of the partial indexes: a plan made on an empty table would read one of them.
@@ -413,16 +410,6 @@ def _most_telling(errors: Sequence[BaseException | None]) -> BaseException:
 
 
 async def _opened(place: PostgresUrl, host: str, port: int, session: SessionSettings) -> Connection:
-    connection = await _open(place, host, port)
-    try:
-        await _set(connection, place, session)
-    except BaseException:
-        connection.terminate()
-        raise
-    return connection
-
-
-async def _open(place: PostgresUrl, host: str, port: int) -> Connection:
     options = dict(place.options)
     try:
         connection: Connection = await asyncpg.connect(
@@ -442,6 +429,11 @@ async def _open(place: PostgresUrl, host: str, port: int) -> Connection:
     except ConnectionError as error:
         if type(error) is ConnectionError and options.get("sslmode", "prefer") not in ("disable", "prefer"):
             raise NoTls(str(error)) from error  # the driver has no error class for it
+        raise
+    try:
+        await _set(connection, place, session)
+    except BaseException:
+        connection.terminate()
         raise
     return connection
 

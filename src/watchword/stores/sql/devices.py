@@ -29,9 +29,7 @@ _COLUMNS = (
     " actor_urn, bearer_id"
 )
 _GET = f"SELECT {_COLUMNS} FROM devices WHERE id = $1"
-_ADD = f"""
-INSERT INTO devices ({_COLUMNS}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)
-ON CONFLICT (user_code) DO NOTHING"""
+_ADD = f"{rows.insert('devices', _COLUMNS)} ON CONFLICT (user_code) DO NOTHING"
 _PENDING = f"SELECT {_COLUMNS} FROM devices WHERE user_code = $1 AND status = 'PENDING'"
 _WAITING = "SELECT count(*), min(ends_at) FROM devices WHERE ends_at > $1"
 

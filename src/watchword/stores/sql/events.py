@@ -56,25 +56,13 @@ class SqlEvents(SqlPart):
     async def events(self, search: EventSearch, seconds: float = SEARCH_SECONDS) -> EventPage:
         sql, bound = events_sql(search, self._db.dialect)
 
-        async def work(tx: Transaction) -> EventPage:
-            found: list[KeptEvent] = []
-            weight = 0
-            async for row in tx.stream(sql, *bound):
-                weight += len(row[7])
-                if len(found) == search.count or (found and weight > MAX_PAGE_BYTES):
-                    return EventPage(tuple(found), more=True)
-                found.append(event_of(row))
-            return EventPage(tuple(found), more=False)
-
-        return await self._db.scan(work, seconds)
+        return await self._db.scan(lambda tx: _read_page(tx, search.count, sql, *bound), seconds)
 
     async def count_events(self, search: EventSearch, most: int, seconds: float = SEARCH_SECONDS) -> int:
         sql, bound = events_sql(replace(search, after=None, count=most - 1), self._db.dialect)
 
-        async def work(tx: Transaction) -> int:
-            return int(await tx.fetchval(f"SELECT count(*) FROM ({sql}) AS found", *bound))
-
-        return await self._db.scan(work, seconds)
+        counted = f"SELECT count(*) FROM ({sql}) AS found"
+        return int(await self._db.scan(lambda tx: tx.fetchval(counted, *bound), seconds))
 
     async def count_events_by_time(
         self, search: EventSearch, step: int, seconds: float = SEARCH_SECONDS
@@ -112,17 +100,7 @@ class SqlEvents(SqlPart):
         return await self._read_after(seq, found[-1].seq, most)
 
     async def _read_after(self, seq: int, until: int, most: int) -> tuple[KeptEvent, ...]:
-        async def work(tx: Transaction) -> tuple[KeptEvent, ...]:
-            found: list[KeptEvent] = []
-            weight = 0
-            async for row in tx.stream(_AFTER, seq, until, most):
-                weight += len(row[7])
-                if found and weight > MAX_PAGE_BYTES:
-                    break
-                found.append(event_of(row))
-            return tuple(found)
-
-        return await self._db.scan(work)
+        return (await self._db.scan(lambda tx: _read_page(tx, most, _AFTER, seq, until, most))).events
 
     async def last_event(self) -> int:
         row = await self._db.row(_LAST)
@@ -150,6 +128,17 @@ class SqlEvents(SqlPart):
         if pruned:
             await tx.execute("UPDATE state SET events_since = $1 WHERE events_since < $1", before)
         return pruned
+
+
+async def _read_page(tx: Transaction, most: int, sql: str, *bound: Any) -> EventPage:
+    found: list[KeptEvent] = []
+    weight = 0
+    async for row in tx.stream(sql, *bound):
+        weight += len(row[7])
+        if len(found) == most or (found and weight > MAX_PAGE_BYTES):
+            return EventPage(tuple(found), more=True)
+        found.append(event_of(row))
+    return EventPage(tuple(found), more=False)
 
 
 async def last_settled(tx: Transaction) -> int:

@@ -26,7 +26,7 @@ from watchword.stores.sql.transaction import (
 
 IMPORTS = "imports"
 """The name of a lock: one import writes at a time."""
-SOURCE = {"source": "datahub"}
+SOURCE: dict[str, Detail] = {"source": "datahub"}
 _LIVE = """
 SELECT i.id FROM imported_tokens AS i JOIN tokens AS t ON t.id = i.id
 WHERE i.id > $1 AND i.id <= $2 AND t.revoked_at IS NULL AND (t.expires_at IS NULL OR t.expires_at > $3)
@@ -145,13 +145,9 @@ async def _change_people(
 async def _matches(tx: Transaction, records: Sequence[TokenRecord]) -> list[TokenMatch]:
     any_of, ids = tx.dialect.any_of("$1"), [record.id for record in records]
     known = {row[0]: row[1:] for row in await tx.fetch(f"SELECT {_FOUND} FROM tokens WHERE id {any_of}", ids)}
-    imported = dict(await _imported(tx, ids))
+    sql = f"SELECT id, expires_at FROM imported_tokens WHERE id {any_of}"
+    imported = {row[0]: row[1] for row in await tx.fetch(sql, ids)}
     return [_match(record, known.get(record.id), imported) for record in records]
-
-
-async def _imported(tx: Transaction, ids: Sequence[str]) -> list[tuple[str, int | None]]:
-    found = await tx.fetch(f"SELECT id, expires_at FROM imported_tokens WHERE id {tx.dialect.any_of('$1')}", list(ids))
-    return [(token_id, end) for token_id, end in found]
 
 
 def _match(record: TokenRecord, here: rows.Row | None, imported: dict[str, int | None]) -> TokenMatch:

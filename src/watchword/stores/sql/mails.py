@@ -1,5 +1,6 @@
 """Mails: written when their events are read, with the move of the cursor; claimed before they are sent."""
 
+import sys
 from collections import defaultdict
 from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import replace
@@ -61,9 +62,7 @@ UPDATE mails SET state = $3, error = $4, next_at = $5,
     done_at = CASE WHEN $3::text = 'WAITING' THEN NULL ELSE $6::bigint END
 WHERE number = $1 AND attempts = $2 AND state = 'WAITING'"""
 _EXPIRES = "revoked_at IS NULL AND replaced_at IS NULL AND expires_at > (SELECT now_ms())"
-_PUT_OFF = """
-INSERT INTO mail_preferences (actor_urn, kinds_off) VALUES ($1, $2)
-ON CONFLICT (actor_urn) DO UPDATE SET kinds_off = excluded.kinds_off"""
+_PUT_OFF = rows.put("mail_preferences", "actor_urn, kinds_off", "actor_urn")
 
 
 class SqlMails(SqlPart):
@@ -187,12 +186,8 @@ async def _add_to_digest(tx: Transaction, recipient: str, address: str, items: l
     """One digest a day: it begins a day after the last one ended, or when half of the time to an expiry is over."""
     kind = MailKind.TOKEN_EXPIRING.value
     latest = max(now, min((now + item["expiresAt"]) // 2 for item in items))
-    growing = await tx.fetchrow(_GROWING, recipient, kind)
-    if growing is not None:
-        number, text, more, next_at = growing
-        shown, surplus = _shown([*orjson.loads(text), *items])
-        if await tx.execute(_GROW, number, address, shown, more + surplus, min(next_at, latest)):
-            return
+    if await _grew(tx, kind, recipient, address, items, latest):
+        return
     last = await tx.fetchval(_LAST, recipient, kind)
     due = now + DIGEST_DELAY if last is None else max(now + DIGEST_DELAY, last + DAY)
     await tx.execute(_ADD, kind, recipient, address, *_shown(items), now, min(due, latest))
@@ -203,13 +198,22 @@ async def _within_cap(tx: Transaction, recipient: str, address: str, items: list
     kind = MailKind.TOKEN_CREATED.value
     recent = await tx.fetchval(_RECENT, recipient, kind, now - HOUR)
     room = max(0, MAX_CREATED - recent)
-    if others := items[room:]:
-        growing = await tx.fetchrow(_GROWING, recipient, kind)
-        number, text, more, next_at = growing or (0, "[]", 0, 0)
-        shown, surplus = _shown([*orjson.loads(text), *others])
-        if not await tx.execute(_GROW, number, address, shown, more + surplus, next_at):
-            await tx.execute(_ADD, kind, recipient, address, *_shown(others), now, now + HOUR)
+    others = items[room:]
+    if others and not await _grew(tx, kind, recipient, address, others):
+        await tx.execute(_ADD, kind, recipient, address, *_shown(others), now, now + HOUR)
     return items[:room]
+
+
+async def _grew(
+    tx: Transaction, kind: str, recipient: str, address: str, items: list[Item], latest: int = sys.maxsize
+) -> bool:
+    """Add the items to the mail that may still grow, if there is one, and send it by then."""
+    growing = await tx.fetchrow(_GROWING, recipient, kind)
+    if growing is None:
+        return False
+    number, text, more, next_at = growing
+    shown, surplus = _shown([*orjson.loads(text), *items])
+    return bool(await tx.execute(_GROW, number, address, shown, more + surplus, min(next_at, latest)))
 
 
 def _shown(items: list[Item]) -> tuple[str, int]:

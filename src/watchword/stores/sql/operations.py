@@ -27,6 +27,7 @@ from watchword.stores.sql.transaction import (
     SqlPart,
     Transaction,
     check_precondition,
+    page,
     snapshot,
     transaction,
     write_events,
@@ -95,9 +96,8 @@ class SqlOperations(SqlPart):
 
     @snapshot
     async def operations(self, tx: Transaction, start: int, count: int) -> OperationPage:
-        total = await tx.fetchval("SELECT count(*) FROM operations")
-        sql = f"SELECT {_COLUMNS} FROM operations ORDER BY number DESC LIMIT $1 OFFSET $2"
-        return OperationPage(total, tuple(_operation(row) for row in await tx.fetch(sql, count, start)))
+        total, found = await page(tx, _COLUMNS, "operations", "number DESC", start, count)
+        return OperationPage(total, tuple(map(_operation, found)))
 
     @transaction
     async def request_cancel(self, tx: Transaction, precondition: WritePrecondition, number: int) -> Operation:

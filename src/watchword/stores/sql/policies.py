@@ -62,7 +62,9 @@ from watchword.stores.sql.transaction import (
     Transaction,
     actor_lock,
     check_precondition,
+    groups_by_actor,
     long_transaction,
+    page,
     snapshot,
     transaction,
     write_events,
@@ -77,17 +79,10 @@ _ALL_WITH_VERSION = f"""
 SELECT s.policy_version, {rows.POLICY.replace("state", "p.state")} FROM state AS s LEFT JOIN policies AS p ON true
 ORDER BY p.name, p.urn"""
 _GET = f"SELECT {rows.POLICY} FROM policies WHERE urn = $1"
-_PUT = f"""
-INSERT INTO policies ({rows.POLICY}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
-ON CONFLICT (urn) DO UPDATE SET {", ".join(f"{name} = excluded.{name}" for name in rows.POLICY.split(", ")[1:])}"""
+_PUT = rows.put("policies", rows.POLICY, "urn")
 _GROUP = f"SELECT {rows.GROUP} FROM groups WHERE urn = $1"
-_SET_STATUS = """
-INSERT INTO actors (urn, status, changed_at, changed_by) VALUES ($1, $2, $3, $4)
-ON CONFLICT (urn) DO UPDATE SET status = excluded.status, changed_at = excluded.changed_at,
-    changed_by = excluded.changed_by"""
-_PUT_PROFILE = """
-INSERT INTO actors (urn, display_name, email) VALUES ($1, $2, $3)
-ON CONFLICT (urn) DO UPDATE SET display_name = excluded.display_name, email = excluded.email"""
+_SET_STATUS = rows.put("actors", "urn, status, changed_at, changed_by", "urn")
+_PUT_PROFILE = rows.put("actors", "urn, display_name, email", "urn")
 
 _ACTIONS = {
     ChangeKind.CREATE: Action.POLICY_CREATED,
@@ -205,16 +200,14 @@ class SqlPolicies(SqlPart):
             if await tx.fetchval("SELECT 1 FROM group_members WHERE group_urn = $1 LIMIT 1", group.urn) is not None:
                 raise Fault(Reason.ALREADY_EXISTS, "The identity provider has a group with this id. Choose another.")
             values = (group.urn, group.name, group.description)
-            await tx.execute("INSERT INTO groups (urn, name, description) VALUES ($1, $2, $3)", *values)
+            await tx.execute(rows.insert("groups", "urn, name, description"), *values)
             events.append(Event(Action.GROUP_CREATED, group.urn, {"name": group.name}))
 
     @transaction
     async def delete_group(self, tx: Transaction, precondition: WritePrecondition, urn: str) -> None:
         async with _change(tx, precondition) as events:
             group = _group(await tx.fetchrow(_GROUP, urn))
-            await tx.execute("DELETE FROM group_members WHERE group_urn = $1", urn)
-            await tx.execute("DELETE FROM groups WHERE urn = $1", urn)
-            events.append(Event(Action.GROUP_DELETED, urn, {"name": group.name}))
+            events.append(await _delete_group(tx, urn, group.name))
 
     @transaction
     async def change_members(
@@ -228,12 +221,7 @@ class SqlPolicies(SqlPart):
     ) -> None:
         async with _change(tx, precondition) as events:
             name = _group(await tx.fetchrow(_GROUP, group)).name
-            await tx.executemany(ADD_MEMBER, [(member, group) for member in add])
-            gone = f"DELETE FROM group_members WHERE group_urn = $1 AND actor_urn {tx.dialect.any_of('$2')}"
-            await tx.execute(gone, group, list(remove))
-            for action, members in ((Action.GROUP_MEMBERS_ADDED, add), (Action.GROUP_MEMBERS_REMOVED, remove)):
-                if members:
-                    events.append(Event(action, group, {"name": name, "members": sorted(set(members))}))
+            events.extend(await _change_members(tx, group, name, add, remove))
 
     @transaction
     async def leave_groups(self, tx: Transaction, precondition: WritePrecondition, actor: str) -> tuple[str, ...]:
@@ -257,12 +245,9 @@ class SqlPolicies(SqlPart):
 
     @snapshot
     async def groups(self, tx: Transaction, start: int, count: int, query: str = "") -> tuple[int, tuple[Group, ...]]:
-        d = tx.dialect
-        by_name = f"{d.position(d.folded('name'), d.folded('$1::text'))} > 0"
-        matching = f"$1::text = '' OR {by_name} OR {d.position('urn', '$1::text')} > 0"
-        total = await tx.fetchval(f"SELECT count(*) FROM groups WHERE {matching}", query)
-        sql = f"SELECT {rows.GROUP} FROM groups WHERE {matching} ORDER BY name, urn LIMIT $2 OFFSET $3"
-        return total, tuple(Group(*row) for row in await tx.fetch(sql, query, count, start))
+        source = f"groups WHERE {_found_by_name(tx.dialect)}"
+        total, found = await page(tx, rows.GROUP, source, "name, urn", start, count, [query])
+        return total, tuple(Group(*row) for row in found)
 
     @snapshot
     async def members(self, tx: Transaction, group: str, start: int, count: int) -> tuple[int, tuple[str, ...]]:
@@ -279,11 +264,9 @@ class SqlPolicies(SqlPart):
         any_of = tx.dialect.any_of("$1")
         sql = f"SELECT DISTINCT actor_urn FROM group_members WHERE group_urn {any_of} ORDER BY actor_urn LIMIT $2"
         members = {actor for (actor,) in await tx.fetch(sql, list(groups), most + 1)}
-        found: dict[str, tuple[str, ...]] = dict.fromkeys(sorted(members.union(actors))[: most + 1], ())
-        sql = f"SELECT actor_urn, group_urn FROM group_members WHERE actor_urn {any_of}"
-        for actor, group in await tx.fetch(sql, list(found)):
-            found[actor] += (group,)
-        return found
+        shown = sorted(members.union(actors))[: most + 1]
+        found = await groups_by_actor(tx, shown)
+        return {actor: tuple(found.get(actor, ())) for actor in shown}
 
     @snapshot
     async def groups_of(
@@ -387,13 +370,12 @@ class SqlActors(SqlPart):
     async def find_actors(
         self, query: str, start: int, count: int, seconds: float = SEARCH_SECONDS
     ) -> tuple[int, tuple[str, ...]]:
-        found = _matching(_known_urns(self._db.dialect), "$4::text", self._db.dialect)
+        matching = _matching(_known_urns(self._db.dialect), "$4::text", self._db.dialect)
         bound = ("", ActorSearch().bound, sys.maxsize, query.lower())
 
         async def work(tx: Transaction) -> tuple[int, tuple[str, ...]]:
-            total = await tx.fetchval(f"SELECT count(*) {found}", *bound)
-            sql = f"SELECT known.urn {found} ORDER BY known.urn LIMIT $5 OFFSET $6"
-            return total, tuple(urn for (urn,) in await tx.fetch(sql, *bound, count, start))
+            total, found = await page(tx, "known.urn", matching, "known.urn", start, count, bound)
+            return total, tuple(urn for (urn,) in found)
 
         return await self._db.scan(work, seconds)
 
@@ -415,12 +397,12 @@ def _known_urns(dialect: Dialect) -> str:
 
 
 def _matching(urns: str, query: str, dialect: Dialect) -> str:
-    """FROM and WHERE: `known`, those of the urns whose text, name or e-mail address contains the query, which is in
+    """A source: `known`, those of the urns whose text, name or e-mail address contains the query, which is in
     lower case.
     """
     columns = ("known.urn", "actors.display_name", "actors.email", "service_accounts.name")
     texts = [f"{dialect.position(dialect.folded(column), query)} > 0" for column in columns]
-    return f"""FROM ({urns}) AS known LEFT JOIN actors ON actors.urn = known.urn
+    return f"""({urns}) AS known LEFT JOIN actors ON actors.urn = known.urn
         LEFT JOIN service_accounts ON service_accounts.urn = known.urn WHERE {query} = '' OR {" OR ".join(texts)}"""
 
 
@@ -430,7 +412,7 @@ def known_actors_sql(search: ActorSearch, dialect: Dialect) -> tuple[str, tuple[
     most: int = search.count + 1
     found: tuple[Any, ...] = ()
     if search.query:
-        known = f"SELECT known.urn {_matching(known, '$6::text', dialect)} ORDER BY known.urn LIMIT $7"
+        known = f"SELECT known.urn FROM {_matching(known, '$6::text', dialect)} ORDER BY known.urn LIMIT $7"
         most, found = sys.maxsize, (search.query.lower(), search.count + 1)
     groups = dialect.json_array(
         "group_urn", "group_members WHERE actor_urn = known.urn ORDER BY group_urn LIMIT $4::bigint"
@@ -462,11 +444,7 @@ async def account_gains(tx: Transaction) -> tuple[AccountGain, ...]:
         MAX_ACCOUNTS,
     )
     accounts = [urn for (urn,) in found]
-    groups: dict[str, list[str]] = {}
-    members = f"SELECT actor_urn, group_urn FROM group_members WHERE actor_urn {any_of}"
-    for actor, group in await tx.fetch(members, [*named, *accounts]):
-        groups.setdefault(actor, []).append(group)
-    return tuple(gains(policies, groups, accounts))
+    return tuple(gains(policies, await groups_by_actor(tx, [*named, *accounts]), accounts))
 
 
 async def put_status(
@@ -545,10 +523,34 @@ async def _changed_settings(tx: Transaction, settings: Mapping[str, str] | None)
     ]
 
 
+def _found_by_name(d: Dialect) -> str:
+    """Those whose name or urn contains the query, $1."""
+    by_name = f"{d.position(d.folded('name'), d.folded('$1::text'))} > 0"
+    return f"($1::text = '' OR {by_name} OR {d.position('urn', '$1::text')} > 0)"
+
+
 def _group(row: rows.Row | None) -> Group:
     if row is None:
         raise Fault(Reason.GROUP_NOT_FOUND, "There is no group with this urn.")
     return Group(*row)
+
+
+async def _delete_group(tx: Transaction, urn: str, name: str | None) -> Event:
+    await tx.execute("DELETE FROM group_members WHERE group_urn = $1", urn)
+    await tx.execute("DELETE FROM groups WHERE urn = $1", urn)
+    return Event(Action.GROUP_DELETED, urn, {"name": name})
+
+
+async def _change_members(
+    tx: Transaction, urn: str, name: str, add: Collection[str], remove: Collection[str]
+) -> list[Event]:
+    await tx.executemany(_ADD_MEMBER, [(member, urn) for member in add])
+    gone = f"DELETE FROM group_members WHERE group_urn = $1 AND actor_urn {tx.dialect.any_of('$2')}"
+    await tx.execute(gone, urn, list(remove))
+    changes = ((Action.GROUP_MEMBERS_ADDED, add), (Action.GROUP_MEMBERS_REMOVED, remove))
+    return [
+        Event(action, urn, {"name": name, "members": sorted(set(members))}) for action, members in changes if members
+    ]
 
 
 async def _find_group(tx: Transaction, urn: str) -> Group:
@@ -608,15 +610,10 @@ def _editable(row: rows.Row | None) -> Policy:
 
 
 _MEMBERS = "SELECT group_urn, actor_urn FROM group_members WHERE group_urn"
-ADD_MEMBER = "INSERT INTO group_members (actor_urn, group_urn) VALUES ($1, $2) ON CONFLICT DO NOTHING"
-_PUT_GROUP = """
-INSERT INTO groups (urn, name, description, set_name) VALUES ($1, $2, $3, $4)
-ON CONFLICT (urn) DO UPDATE SET
-    name = excluded.name, description = excluded.description, set_name = excluded.set_name"""
-_PUT_ACCOUNT = """
-INSERT INTO service_accounts (urn, name, description, set_name, created_at, created_by) VALUES ($1, $2, $3, $4, $5, $6)
-ON CONFLICT (urn) DO UPDATE SET
-    name = excluded.name, description = excluded.description, set_name = excluded.set_name"""
+_ADD_MEMBER = "INSERT INTO group_members (actor_urn, group_urn) VALUES ($1, $2) ON CONFLICT DO NOTHING"
+_DECLARED = "name, description, set_name"
+_PUT_GROUP = rows.put("groups", f"urn, {_DECLARED}", "urn")
+_PUT_ACCOUNT = rows.put("service_accounts", f"urn, {_DECLARED}, created_at, created_by", "urn", _DECLARED)
 
 
 async def find_entities(tx: Transaction, declared: PolicyDeclaration) -> tuple[Entity, ...]:
@@ -663,9 +660,7 @@ async def _apply_account(tx: Transaction, actor: str, change: EntityChange) -> l
 async def _apply_group(tx: Transaction, _actor: str, change: EntityChange) -> list[Event]:
     before, group = change.before, change.after
     if group is None:
-        await tx.execute("DELETE FROM group_members WHERE group_urn = $1", change.urn)
-        await tx.execute("DELETE FROM groups WHERE urn = $1", change.urn)
-        return [Event(Action.GROUP_DELETED, change.urn, {"name": None if before is None else before.name})]
+        return [await _delete_group(tx, change.urn, None if before is None else before.name)]
     events: list[Event] = []
     if before is None:
         # A group of the identity provider with this urn ends: one made here has the members that are chosen here.
@@ -676,21 +671,13 @@ async def _apply_group(tx: Transaction, _actor: str, change: EntityChange) -> li
         events.append(Event(action, group.urn, {"name": group.name, "set": group.set_name}))
     was = frozenset[str]() if before is None else before.members
     added, removed = sorted(group.members - was), sorted(was - group.members)
-    await tx.executemany(ADD_MEMBER, [(member, group.urn) for member in added])
-    gone = f"DELETE FROM group_members WHERE group_urn = $1 AND actor_urn {tx.dialect.any_of('$2')}"
-    await tx.execute(gone, group.urn, removed)
-    for action, members in ((Action.GROUP_MEMBERS_ADDED, added), (Action.GROUP_MEMBERS_REMOVED, removed)):
-        if members:
-            events.append(Event(action, group.urn, {"name": group.name, "members": members}))
-    return events
+    return events + await _change_members(tx, group.urn, group.name, added, removed)
 
 
 _ACCOUNT_COLUMNS = """urn, name, description, created_at, created_by,
     EXISTS (SELECT 1 FROM actors WHERE actors.urn = service_accounts.urn AND status = 'SUSPENDED'), set_name"""
 GET_ACCOUNT = f"SELECT {_ACCOUNT_COLUMNS} FROM service_accounts WHERE urn = $1 AND deleted_at IS NULL"
-_ADD_ACCOUNT = (
-    "INSERT INTO service_accounts (urn, name, description, created_at, created_by) VALUES ($1, $2, $3, $4, $5)"
-)
+_ADD_ACCOUNT = rows.insert("service_accounts", "urn, name, description, created_at, created_by")
 _CREATED_ACCOUNTS = f"""
 SELECT {_ACCOUNT_COLUMNS} FROM service_accounts WHERE created_by = $1 AND deleted_at IS NULL ORDER BY urn LIMIT $2"""
 _ACCOUNT_TOKENS = f"SELECT {MEMBER} FROM tokens WHERE actor_urn = $1 AND revoked_at IS NULL"
@@ -713,17 +700,8 @@ class SqlAccounts(SqlPart):
 
     @snapshot
     async def accounts(self, tx: Transaction, start: int, count: int, query: str = "") -> AccountPage:
-        d = tx.dialect
-        by_name = f"{d.position(d.folded('name'), d.folded('$1::text'))} > 0"
-        by_urn = f"{d.position('urn', '$1::text')} > 0"
-        matching = f"deleted_at IS NULL AND ($1::text = '' OR {by_name} OR {by_urn})"
-        total = await tx.fetchval(f"SELECT count(*) FROM service_accounts WHERE {matching}", query)
-        found = await tx.fetch(
-            f"SELECT {_ACCOUNT_COLUMNS} FROM service_accounts WHERE {matching} ORDER BY name, urn LIMIT $2 OFFSET $3",
-            query,
-            count,
-            start,
-        )
+        source = f"service_accounts WHERE deleted_at IS NULL AND {_found_by_name(tx.dialect)}"
+        total, found = await page(tx, _ACCOUNT_COLUMNS, source, "name, urn", start, count, [query])
         return AccountPage(total, tuple(_account(row) for row in found))
 
     @snapshot

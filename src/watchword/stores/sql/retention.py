@@ -48,6 +48,7 @@ from watchword.stores.sql.transaction import (
     Transaction,
     check_precondition,
     delete_oldest,
+    page,
     snapshot,
     transaction,
     write_events,
@@ -55,14 +56,9 @@ from watchword.stores.sql.transaction import (
 
 _RULE = "rule, set_name, changed_at, changed_by"
 _GET_RULE = f"SELECT {_RULE} FROM retention_rules WHERE series = $1"
-_PUT_RULE = f"""
-INSERT INTO retention_rules (series, {_RULE}) VALUES ($1, $2, $3, $4, $5)
-ON CONFLICT (series) DO UPDATE SET rule = excluded.rule, set_name = excluded.set_name,
-    changed_at = excluded.changed_at, changed_by = excluded.changed_by"""
+_PUT_RULE = rows.put("retention_rules", f"series, {_RULE}", "series")
 _GET_HOLD = f"SELECT {HOLD} FROM retention_holds WHERE series = $1 AND by_rule = $2"
-_PUT_HOLD = f"""
-INSERT INTO retention_holds ({HOLD}) VALUES ($1, $2, $3, $4, $5)
-ON CONFLICT (series, by_rule) DO UPDATE SET reason = excluded.reason"""
+_PUT_HOLD = rows.put("retention_holds", HOLD, "series, by_rule", "reason")
 
 
 class SqlRetention(SqlPart):
@@ -240,9 +236,8 @@ SELECT series,
 FROM found WHERE series IS NOT NULL"""
 _WAITING = f"SELECT {_RUN} FROM retention_runs WHERE home = $1 AND state = 'WAITING' ORDER BY number"
 _GET = f"SELECT {_RUN} FROM retention_runs WHERE number = $1"
-_ADD = f"""
-INSERT INTO retention_runs (home, series, due_at, state, rule, plan, asked_by, made_at, operation, error)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) RETURNING {_RUN}"""
+_NEW = "home, series, due_at, state, rule, plan, asked_by, made_at, operation, error"
+_ADD = f"{rows.insert('retention_runs', _NEW)} RETURNING {_RUN}"
 _CHANGE = f"""
 UPDATE retention_runs SET state = $2, plan = $3, operation = $4, approved_by = $5, approved_at = $6
 WHERE number = $1 RETURNING {_RUN}"""
@@ -307,10 +302,9 @@ class SqlRetentionRuns(SqlPart):
             *(None if operation is None else operation.number, planned.error),
         )
         run = _run(await tx.fetchrow(_ADD, *values))
-        if made is RunState.REPORTED:
-            await write_events(tx, precondition, [_event(Action.RETENTION_REPORTED, run)], now)
-        elif made is RunState.WAITING:
-            await write_events(tx, precondition, [_event(Action.RETENTION_APPROVAL_NEEDED, run)], now)
+        actions = {RunState.REPORTED: Action.RETENTION_REPORTED, RunState.WAITING: Action.RETENTION_APPROVAL_NEEDED}
+        if made in actions:
+            await write_events(tx, precondition, [_event(actions[made], run)], now)
         return ShownRun(run, operation)
 
     @transaction
@@ -378,10 +372,9 @@ class SqlRetentionRuns(SqlPart):
 
     @snapshot
     async def retention_runs(self, tx: Transaction, series: str | None, start: int, count: int) -> RunPage:
-        where = "WHERE $1::text IS NULL OR series = $1::text"
-        total = await tx.fetchval(f"SELECT count(*) FROM retention_runs {where}", series)
-        sql = f"SELECT {_RUN} FROM retention_runs {where} ORDER BY number DESC LIMIT $2 OFFSET $3"
-        runs = [_run(row) for row in await tx.fetch(sql, series, count, start)]
+        source = "retention_runs WHERE $1::text IS NULL OR series = $1::text"
+        total, found = await page(tx, _RUN, source, "number DESC", start, count, [series])
+        runs = [_run(row) for row in found]
         operations = await read_operations(tx, [run.operation for run in runs if run.operation is not None])
         return RunPage(total, tuple(ShownRun(run, operations.get(run.operation or 0)) for run in runs))
 
@@ -411,8 +404,10 @@ class SqlRetentionRuns(SqlPart):
 
     @transaction
     async def add_sizes(self, tx: Transaction, home: str, sizes: Sequence[SeriesSize]) -> None:
-        add = """INSERT INTO series_sizes (home, series, day, rows, bytes) VALUES ($1, $2, $3, $4, $5)
-        ON CONFLICT (home, series, day) DO NOTHING"""
+        add = (
+            rows.insert("series_sizes", "home, series, day, rows, bytes")
+            + " ON CONFLICT (home, series, day) DO NOTHING"
+        )
         await tx.executemany(add, [(home, one.series, one.day, one.rows, one.size_bytes) for one in sizes])
 
     async def series_sizes(self, home: str, series: str | None, after_day: int) -> tuple[SeriesSize, ...]:

@@ -27,12 +27,13 @@ from watchword.stores.sql.transaction import (
     actor_lock,
     check_precondition,
     delete_oldest,
+    page,
     snapshot,
     transaction,
     write_events,
 )
 
-_ADD = f"INSERT INTO sessions ({rows.SESSION}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)"
+_ADD = rows.insert("sessions", rows.SESSION)
 # The limit is none: only the offset counts.
 _SURPLUS = """
 DELETE FROM sessions WHERE id IN (
@@ -41,12 +42,9 @@ DELETE FROM sessions WHERE id IN (
 _EARLIER = """
 SELECT at FROM events WHERE target = $1 AND at > $2 AND action || '' = 'session.started'
 ORDER BY at DESC LIMIT 1 OFFSET $3"""
-_LIVE = "FROM sessions WHERE ends_at > $1 AND seen_at > $2"
 
 _IDENTITY = "issuer, subject, actor_urn, linked_at, signed_in_at"
-_PUT_IDENTITY = f"""
-INSERT INTO identities ({_IDENTITY}) VALUES ($1, $2, $3, $4, $5)
-ON CONFLICT (issuer, subject) DO UPDATE SET signed_in_at = excluded.signed_in_at"""
+_PUT_IDENTITY = rows.put("identities", _IDENTITY, "issuer, subject", "signed_in_at")
 _IDENTITY_OF = f"SELECT {_IDENTITY} FROM identities WHERE actor_urn = $1"
 _LINKED_TO = "SELECT actor_urn FROM identities WHERE issuer = $1 AND subject = $2"
 _EXTERNAL = "SELECT group_urn FROM group_members WHERE actor_urn = $1 AND external = 1"
@@ -88,12 +86,10 @@ class SqlSessions(SqlPart):
     async def sessions(
         self, tx: Transaction, actor: str | None, seen_after: int, start: int, count: int
     ) -> SessionPage:
-        live = _LIVE if actor is None else f"{_LIVE} AND actor_urn = $3"
-        of = [await tx.now(), seen_after, *([] if actor is None else [actor])]
-        total = await tx.fetchval(f"SELECT count(*) {live}", *of)
-        order = f"ORDER BY seen_at DESC, id LIMIT ${len(of) + 1} OFFSET ${len(of) + 2}"
-        page = await tx.fetch(f"SELECT {rows.SESSION} {live} {order}", *of, count, start)
-        return SessionPage(total, tuple(Session(*row) for row in page))
+        live = "sessions WHERE ends_at > $1 AND seen_at > $2" + ("" if actor is None else " AND actor_urn = $3")
+        bound = [await tx.now(), seen_after, *([] if actor is None else [actor])]
+        total, found = await page(tx, rows.SESSION, live, "seen_at DESC, id", start, count, bound)
+        return SessionPage(total, tuple(Session(*row) for row in found))
 
     @transaction
     async def end_session(

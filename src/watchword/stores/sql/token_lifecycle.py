@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple
 from functools import partial
-from typing import Any
+from operator import attrgetter
 
 from watchword.domain.actors import WritePrecondition, no_account, system_precondition
 from watchword.domain.bulk_revocation import (
@@ -61,10 +61,7 @@ _ACCOUNT = "SELECT 1 FROM service_accounts WHERE urn = $1 AND deleted_at IS NULL
 # A successor that was never used has no children: it can be revoked alone.
 _PARENT = "SELECT expires_at FROM tokens WHERE id = $1 AND revoked_at IS NULL AND grace IS NULL"
 GET_IDEMPOTENCY = f"SELECT {rows.RETRY} FROM retries WHERE actor = $1 AND digest = $2 AND created_at > $3"
-_PUT_IDEMPOTENCY = f"""
-INSERT INTO retries ({rows.RETRY}) VALUES ($1, $2, $3, $4, $5, $6)
-ON CONFLICT (actor, digest) DO UPDATE SET kid = excluded.kid, token_id = excluded.token_id,
-    created_at = excluded.created_at, expires_at = excluded.expires_at"""
+_PUT_IDEMPOTENCY = rows.put("retries", rows.RETRY, "actor, digest")
 TOTAL = "SELECT coalesce(sum(total), 0) FROM token_totals WHERE kind = 'actor' AND urn = $1"
 # Bounded by its LIMIT, and asked only of an actor with that many tokens that are not revoked.
 _LIVE_OF = """
@@ -78,6 +75,9 @@ SELECT count(*) FROM (
     SELECT 1 FROM tokens WHERE revoked_at IS NULL AND (expires_at IS NULL OR expires_at > $1) LIMIT $2) AS live"""
 
 MEMBER = "id, actor_urn, replaces, replaced_by, revoked_at, expires_at"
+_member = attrgetter(*MEMBER.split(", "))
+# What decides whether and how a token may be rotated.
+_rotation_state = attrgetter("expires_at", "revoked_at", "replaced_by", "replaced_at", "grace")
 # The old token, and every token derived from it. An expired successor that was never used is among them: its full
 # expiry must not be later than its parent's.
 _LINE = """
@@ -324,9 +324,8 @@ class SqlTokens(SqlPart):
                 orphans,
             )
         await tx.execute(f"DELETE FROM tokens WHERE id {any_of}", ids)
-        await tx.execute(f"DELETE FROM expiry_notices WHERE token_id {any_of}", ids)
-        await tx.execute(f"DELETE FROM token_networks WHERE token_id {any_of}", ids)
-        await tx.execute(f"DELETE FROM token_uses WHERE token_id {any_of}", ids)
+        for table in ("expiry_notices", "token_networks", "token_uses"):
+            await tx.execute(f"DELETE FROM {table} WHERE token_id {any_of}", ids)
         # DataHub's own row has expired by then, and does not bring the token back.
         await delete_oldest(tx, "imported_tokens", "id", "expires_at", before, most)
         return len(ids)
@@ -340,11 +339,10 @@ async def _note_networks(tx: Transaction, uses: Mapping[str, Use]) -> None:
     """Write an event for each network that a token is used from for the first time, except the networks of its first
     uses. Of a token with MAX_NETWORKS, which roams, no more are stored.
     """
-    ids, any_of = list(uses), tx.dialect.any_of("$1")
+    any_of = tx.dialect.any_of("$1")
     known: dict[str, set[str]] = {}
-    for token_id, network in await tx.fetch(
-        f"SELECT token_id, network FROM token_networks WHERE token_id {any_of}", ids
-    ):
+    sql = f"SELECT token_id, network FROM token_networks WHERE token_id {any_of}"
+    for token_id, network in await tx.fetch(sql, list(uses)):
         known.setdefault(token_id, set()).add(network)
     new = {token_id: _new_networks(use, known.get(token_id, set())) for token_id, use in uses.items()}
     unknown = [token_id for token_id, networks in new.items() if networks]
@@ -437,7 +435,7 @@ async def revoke(
     *,
     reason: str | None = None,
     lock_rows: bool = True,
-    detail: Mapping[str, Detail] | None = None,
+    detail: dict[str, Detail] | None = None,
 ) -> int:
     """Revoke just these, each with its event; returns how many were not revoked yet. `reason` is the token they are
     revoked with; `detail` is added to each event. A transaction that has the lock of all families need not lock their
@@ -447,9 +445,11 @@ async def revoke(
     if lock_rows:
         await tx.lock_tokens(ids)
     revoked = await tx.mark_revoked(ids, now)
-    events = [_revoked(precondition, token_id, actor, name, reason) for token_id, actor, name in revoked]
-    for event in events:
-        event.detail.update(detail or {})
+    more = ({"byPossession": True} if precondition.by_possession else {}) | (detail or {})
+    events: list[Event] = []
+    for token_id, actor, name in revoked:
+        cause = {} if reason in (None, token_id) else {"with": reason}
+        events.append(Event(Action.TOKEN_REVOKED, token_id, {"name": name, "actorUrn": actor, **cause, **more}))
     await write_events(tx, precondition, events, now)
     return len(revoked)
 
@@ -517,22 +517,9 @@ async def _get(tx: Transaction, token_id: str) -> TokenRecord | None:
     return None if row is None else rows.token_of(row)
 
 
-def _member(record: TokenRecord) -> rows.Row:
-    return (record.id, record.actor_urn, record.replaces, record.replaced_by, record.revoked_at, record.expires_at)
-
-
 def _expires_by(record: TokenRecord, parent_end: int | None) -> bool:
     end = record.expires_at if record.grace is None else record.full_end
     return parent_end is None or (end is not None and end <= parent_end)
-
-
-def _revoked(precondition: WritePrecondition, token_id: str, actor: str, name: str, reason: str | None) -> Event:
-    detail: dict[str, Detail] = {"name": name, "actorUrn": actor}
-    if reason is not None and reason != token_id:
-        detail["with"] = reason
-    if precondition.by_possession:
-        detail["byPossession"] = True
-    return Event(Action.TOKEN_REVOKED, token_id, detail)
 
 
 def _many_revoked(selection: Selection, made: Receipt) -> Event:
@@ -543,11 +530,6 @@ def _many_revoked(selection: Selection, made: Receipt) -> Event:
         "cascade": selection.cascade,
     }
     return Event(Action.TOKENS_REVOKED, made.digest, detail)
-
-
-def _rotation_state(record: TokenRecord) -> tuple[Any, ...]:
-    """What decides whether and how a token may be rotated."""
-    return (record.expires_at, record.revoked_at, record.replaced_by, record.replaced_at, record.grace)
 
 
 EXPIRY = "expiry"

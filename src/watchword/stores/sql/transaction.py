@@ -210,7 +210,7 @@ PRECONDITION_SQL = """
         WHERE id = $3::text AND actor_urn = $2::text AND revoked_at IS NULL
           AND (expires_at IS NULL OR expires_at > (SELECT coalesce($4::bigint, now_ms())))))"""
 _CHECK = f"SELECT {PRECONDITION_SQL}, coalesce($4::bigint, now_ms())"
-ADD_EVENT = f"INSERT INTO events ({rows.EVENT}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)"
+ADD_EVENT = rows.insert("events", rows.EVENT)
 
 
 async def check_precondition(
@@ -247,6 +247,24 @@ async def write_events(tx: Transaction, precondition: WritePrecondition, events:
         await tx.execute(ADD_EVENT, *values[0])
     else:
         await tx.executemany(ADD_EVENT, values)
+
+
+async def page(
+    tx: Transaction, columns: str, source: str, order: str, start: int, count: int, bound: Sequence[Any] = ()
+) -> tuple[int, Sequence[rows.Row]]:
+    """How many rows a source has (`table WHERE …`, with these values), and some of them in this order."""
+    total = await tx.fetchval(f"SELECT count(*) FROM {source}", *bound)
+    part = f"LIMIT ${len(bound) + 1} OFFSET ${len(bound) + 2}"
+    return total, await tx.fetch(f"SELECT {columns} FROM {source} ORDER BY {order} {part}", *bound, count, start)
+
+
+async def groups_by_actor(tx: Transaction, actors: Iterable[str]) -> dict[str, list[str]]:
+    """The groups of those of these actors that have some."""
+    groups: dict[str, list[str]] = {}
+    sql = f"SELECT actor_urn, group_urn FROM group_members WHERE actor_urn {tx.dialect.any_of('$1')}"
+    for actor, group in await tx.fetch(sql, list(actors)):
+        groups.setdefault(actor, []).append(group)
+    return groups
 
 
 async def delete_oldest(tx: Transaction, table: str, key: str, time: str, before: int, most: int) -> int:

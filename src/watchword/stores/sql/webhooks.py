@@ -13,7 +13,7 @@ import orjson
 
 from watchword.domain.actors import WritePrecondition, system_precondition
 from watchword.domain.errors import Fault, Reason
-from watchword.domain.events import Action, Cursor, CursorLost, Event, KeptEvent
+from watchword.domain.events import Action, Cursor, CursorLost, Detail, Event, KeptEvent
 from watchword.domain.policies import Privilege, Require
 from watchword.domain.webhooks import (
     CURSOR,
@@ -50,6 +50,8 @@ from watchword.stores.sql.transaction import (
     SqlPart,
     Transaction,
     check_precondition,
+    groups_by_actor,
+    page,
     snapshot,
     transaction,
     write_events,
@@ -57,16 +59,16 @@ from watchword.stores.sql.transaction import (
 
 WEBHOOKS = "webhooks"
 """The name of a lock."""
-_LISTS = "actions, actors, groups"
 _PLAIN = (
     "sealed_secret, created_at, created_by, sealed_previous, previous_until, after_seq, failing_since, failures,"
     " due_at, dropped"
 )
-COLUMNS = f"id, name, url, {_LISTS}, state, {_PLAIN}, stopped_because, set_name"
+COLUMNS = f"id, name, url, actions, actors, groups, state, {_PLAIN}, stopped_because, set_name"
 _WAITING = "SELECT count(*) FROM webhook_deliveries WHERE webhook = webhooks.id AND state = 'WAITING'"
-_SELECT = f"SELECT {COLUMNS}, ({_WAITING}) FROM webhooks"
+_SHOWN = f"{COLUMNS}, ({_WAITING})"
+_SELECT = f"SELECT {_SHOWN} FROM webhooks"
 _GET = f"{_SELECT} WHERE id = $1"
-_ADD = f"INSERT INTO webhooks ({COLUMNS}) VALUES ({', '.join(f'${n + 1}' for n in range(len(COLUMNS.split(', '))))})"
+_ADD = rows.insert("webhooks", COLUMNS)
 _SAVE = (
     f"UPDATE webhooks SET {', '.join(f'{c} = ${n + 1}' for n, c in enumerate(COLUMNS.split(', ')) if n)} WHERE id = $1"
 )
@@ -75,18 +77,15 @@ _LAST_EVENT = "(SELECT coalesce(max(seq), 0) FROM events)"
 _START_CURSOR = f"""
 INSERT INTO event_cursors (name, seq) VALUES ('{CURSOR}', $1)
 ON CONFLICT (name) DO UPDATE SET seq = excluded.seq"""
+_IS_DUE = """state = 'ENABLED' AND due_at <= (SELECT now_ms()) AND EXISTS (
+    SELECT 1 FROM webhook_deliveries AS d WHERE d.webhook = webhooks.id AND d.state = 'WAITING')"""
 _HAS_WORK = f"""
 SELECT NOT EXISTS (SELECT 1 FROM event_cursors WHERE name = '{CURSOR}' AND held_until > (SELECT now_ms())) AND (
     EXISTS (SELECT 1 FROM webhooks WHERE {_QUEUEING})
         AND {_LAST_EVENT} > coalesce((SELECT seq FROM event_cursors WHERE name = '{CURSOR}'), 0)
-    OR EXISTS (
-        SELECT 1 FROM webhooks WHERE state = 'ENABLED' AND due_at <= (SELECT now_ms()) AND EXISTS (
-            SELECT 1 FROM webhook_deliveries AS d WHERE d.webhook = webhooks.id AND d.state = 'WAITING'))),
+    OR EXISTS (SELECT 1 FROM webhooks WHERE {_IS_DUE})),
     EXISTS (SELECT 1 FROM webhooks)"""
-_DUE = f"""
-{_SELECT} WHERE state = 'ENABLED' AND due_at <= (SELECT now_ms()) AND EXISTS (
-    SELECT 1 FROM webhook_deliveries AS d WHERE d.webhook = webhooks.id AND d.state = 'WAITING')
-ORDER BY due_at, id"""
+_DUE = f"{_SELECT} WHERE {_IS_DUE} ORDER BY due_at, id"
 _HAS_LEASE = f"SELECT 1 FROM event_cursors WHERE name = '{CURSOR}' AND holder = $1 AND held_until > (SELECT now_ms())"
 
 DELIVERY = "number, webhook, message, event_seq, type, payload, state, made_at, delivered_at, attempts"
@@ -141,8 +140,7 @@ class SqlWebhooks(SqlPart):
 
     @snapshot
     async def webhooks(self, tx: Transaction, start: int, count: int) -> WebhookPage:
-        total = await tx.fetchval("SELECT count(*) FROM webhooks")
-        found = await tx.fetch(f"{_SELECT} ORDER BY name, id LIMIT $1 OFFSET $2", count, start)
+        total, found = await page(tx, _SHOWN, "webhooks", "name, id", start, count)
         return WebhookPage(total, tuple(_webhook(row) for row in found))
 
     async def last_deliveries(self, webhook_ids: Sequence[str]) -> dict[str, int]:
@@ -431,14 +429,9 @@ async def _known(tx: Transaction, events: Sequence[KeptEvent]) -> KnownNames:
         UNION ALL SELECT id, name FROM webhooks WHERE id {any_of("$1")}""",
         urns,
     )
-    actors = list({actor for event in events if (actor := token_actor(event, tokens)) is not None})
-    groups: dict[str, set[str]] = {}
-    sql = f"SELECT actor_urn, group_urn FROM group_members WHERE actor_urn {any_of('$1')}"
-    for actor, group in await tx.fetch(sql, actors):
-        groups.setdefault(actor, set()).add(group)
-    return KnownNames(
-        {row[0]: row[1] for row in names}, tokens, {actor: frozenset(found) for actor, found in groups.items()}
-    )
+    actors = {actor for event in events if (actor := token_actor(event, tokens)) is not None}
+    groups = {actor: frozenset(urns) for actor, urns in (await groups_by_actor(tx, actors)).items()}
+    return KnownNames({row[0]: row[1] for row in names}, tokens, groups)
 
 
 def _queued(webhook: Webhook, event: KeptEvent, known: KnownNames, now: int) -> tuple[Any, ...]:
@@ -447,18 +440,9 @@ def _queued(webhook: Webhook, event: KeptEvent, known: KnownNames, now: int) -> 
 
 def _event(action: Action, webhook: Webhook) -> Event:
     of_filter = webhook.filter
-    return Event(
-        action,
-        webhook.id,
-        {
-            "name": webhook.name,
-            "host": webhook.host,
-            "state": webhook.state.value,
-            "actions": list(of_filter.actions),
-            "actorUrns": list(of_filter.actors),
-            "groupUrns": list(of_filter.groups),
-        },
-    )
+    lists = {"actions": of_filter.actions, "actorUrns": of_filter.actors, "groupUrns": of_filter.groups}
+    detail: dict[str, Detail] = {"name": webhook.name, "host": webhook.host, "state": webhook.state.value}
+    return Event(action, webhook.id, detail | {name: list(words) for name, words in lists.items()})
 
 
 def _stopped(webhook: Webhook) -> Event:
@@ -479,22 +463,10 @@ def _values(webhook: Webhook) -> tuple[Any, ...]:
 def _webhook(row: rows.Row | None) -> Webhook:
     if row is None:
         raise no_webhook()
-    id_, name, url, *lists, state = row[:7]
-    reason, set_name, waiting = row[-3:]
-    of_filter = EventFilter(*(tuple(orjson.loads(words)) for words in lists))
+    id_, name, url, actions, actors, groups, state, *plain, reason, set_name, waiting = row
+    of_filter = EventFilter(*(tuple(orjson.loads(words)) for words in (actions, actors, groups)))
     stop_reason = None if reason is None else StopReason(reason)
-    plain: dict[str, Any] = dict(zip(_PLAIN.split(", "), row[7:-3], strict=True))
-    return Webhook(
-        id_,
-        name,
-        url,
-        of_filter,
-        WebhookState(state),
-        **plain,
-        stop_reason=stop_reason,
-        set_name=set_name,
-        waiting=waiting,
-    )
+    return Webhook(*(id_, name, url, of_filter, WebhookState(state), *plain, stop_reason, set_name, waiting))
 
 
 def _delivery(row: rows.Row) -> Delivery:

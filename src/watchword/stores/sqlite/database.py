@@ -17,10 +17,10 @@ from typing import Any, TypeVar
 
 import apsw
 
-from watchword.domain.errors import Fault, Stale
 from watchword.domain.filters import SEARCH_SECONDS
 from watchword.domain.ports import Clock
 from watchword.domain.tokens import TokenRecord
+from watchword.sqlite_file import transaction
 from watchword.stores import rows
 from watchword.stores.sql.transaction import LONG_SECONDS, Dialect, Observe, Work, ignore
 from watchword.stores.sqlite.connections import connect, folded, store_fault
@@ -37,7 +37,6 @@ CACHE_MIB = 4
 SCAN_CACHE_MIB = 2
 
 
-_INSERT = f"INSERT INTO tokens ({rows.INSERTED}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _REVOKE = "UPDATE tokens SET revoked_at = ?2 WHERE id {ids} AND revoked_at IS NULL RETURNING id, actor_urn, name"
 _PARAMETER = re.compile(r'\$(\d+)(?:::\w+(?:\[\])?)?(?: COLLATE "C")?')
 
@@ -50,6 +49,9 @@ def wall_clock() -> int:
 def sqlite_text(sql: str) -> str:
     """`$1::text` becomes `?1`: SQLite's parameters have no types."""
     return _PARAMETER.sub(r"?\1", sql)
+
+
+_INSERT = sqlite_text(rows.insert("tokens", rows.INSERTED))
 
 
 def _any_of(parameter: str) -> str:
@@ -243,8 +245,6 @@ class SqliteDatabase:
         began = time.perf_counter()
         try:
             return await self._writer.run(self._job(work), seconds, None if undo is None else self._job(undo))
-        except (Fault, Stale):
-            raise
         except apsw.Error as error:
             raise store_fault(error) from error
         finally:
@@ -287,27 +287,14 @@ class SqliteDatabase:
                 connection = self._connect(SCAN_CACHE_MIB, read_only=True)
                 self._local.connection = connection
                 self._scan_connections.append(connection)
-            return in_snapshot(connection, lambda c: _until(deadline, c, read))
+            with transaction(connection, "DEFERRED"):
+                connection.set_progress_handler(lambda: time.monotonic() > deadline, STEPS_BETWEEN_LOOKS)
+                try:
+                    return read(connection)
+                finally:
+                    # The COMMIT that follows must not be cut off.
+                    connection.set_progress_handler(None)
         except apsw.InterruptError as error:
             raise rows.too_slow() from error
         except apsw.Error as error:
             raise store_fault(error) from error
-
-
-def _until(deadline: float, connection: apsw.Connection, read: Read[T]) -> T:
-    connection.set_progress_handler(lambda: time.monotonic() > deadline, STEPS_BETWEEN_LOOKS)
-    try:
-        return read(connection)
-    finally:
-        # The COMMIT that follows must not be cut off.
-        connection.set_progress_handler(None)
-
-
-def in_snapshot(connection: apsw.Connection, read: Read[T]) -> T:
-    """Run several reads on one snapshot of the file."""
-    connection.execute("BEGIN")
-    try:
-        return read(connection)
-    finally:
-        if connection.in_transaction:
-            connection.execute("COMMIT")

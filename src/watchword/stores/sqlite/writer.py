@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 import apsw
 
-from watchword.domain.errors import Fault, Reason, Stale
+from watchword.domain.errors import Fault, Reason
 from watchword.stores import rows
 from watchword.stores.sqlite.connections import store_fault
 
@@ -229,10 +229,8 @@ def _work(connection: apsw.Connection, job: _Job) -> None:
         if fault.reason is not Reason.INTERNAL or not connection.in_transaction:
             raise
         job.error = fault
-    except (Fault, Stale) as refusal:
-        job.error = refusal
-    except Exception as defect:  # noqa: BLE001 - a defect in one job must not fail the others
-        job.error = defect
+    except Exception as error:  # noqa: BLE001 - a refusal of one job, or a defect in it, must not fail the others
+        job.error = error
 
 
 def _answer(batch: list[_Job]) -> None:
