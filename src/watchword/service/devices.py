@@ -137,11 +137,7 @@ class Devices:
             inherited(grant.caller.limits, Limits(device.scopes))
             grant.policies.require_scopes(grant.caller.actor, grant.caller.snapshot.groups, device.scopes)
         status = DeviceStatus.APPROVED if approve else DeviceStatus.DENIED
-
-        async def write(grant: Grant) -> None:
-            await self._store.decide_device(grant.precondition, device, status)
-
-        await self._authority.write(grant, write)
+        await self._authority.change(grant, self._store.decide_device, device, status)
         return device
 
     async def poll(self, code: Secret[str], client: str, peer: str, request_id: str) -> CreatedToken:

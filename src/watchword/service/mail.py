@@ -166,4 +166,4 @@ class MailPreferences:
 
     async def set_off(self, grant: Grant, off: frozenset[MailKind]) -> None:
         grant.expect()
-        await self._authority.write(grant, lambda grant: self._store.set_mail_kinds_off(grant.precondition, off))
+        await self._authority.change(grant, self._store.set_mail_kinds_off, off)

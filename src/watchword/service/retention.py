@@ -88,9 +88,7 @@ class Retention:
     async def hold(self, grant: Grant, series: str, reason: str) -> tuple[Hold, list[TrackedOperation]]:
         """Set a hold. Return it and the operations on the series that are still active, which are cancelled."""
         grant.expect(TRUNCATE)
-        hold, active = await self._authority.write(
-            grant, lambda grant: self._store.set_hold(grant.precondition, series, reason)
-        )
+        hold, active = await self._authority.change(grant, self._store.set_hold, series, reason)
         node = await self._store.node_id() if active else ""
         return hold, [TrackedOperation(TaskId(node, one.number), one) for one in active]
 
@@ -535,7 +533,7 @@ class RetentionRuns:
             await self._planner.expect(aspect)
         plan, due = await self._planner.plan(aspect, rule.rule), self._planner.clock()
         planned = PlannedRun(aspect, rule, plan, outcome(rule.rule, plan), self._planner.home, due, by_hand=True)
-        added = await self._authority.write(grant, lambda grant: self._store.add_run(grant.precondition, planned))
+        added = await self._authority.change(grant, self._store.add_run, planned)
         if added is None:
             raise Fault(Reason.CONTENDED, "The rule changed meanwhile. Retry the request.")
         if added.operation is not None:
@@ -545,9 +543,7 @@ class RetentionRuns:
     async def approve(self, grant: Grant, number: int, rows: int) -> ShownRun:
         """It starts at once where this process has the index; otherwise a scheduler that has it starts it."""
         grant.expect(TRUNCATE)
-        approved = await self._authority.write(
-            grant, lambda grant: self._store.approve_run(grant.precondition, number, rows)
-        )
+        approved = await self._authority.change(grant, self._store.approve_run, number, rows)
         if approved.run.home != self._planner.home:
             return approved
         with suppress(Fault):  # the scheduler tries again

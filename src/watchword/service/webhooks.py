@@ -3,7 +3,7 @@
 import asyncio
 import random
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from traceback import extract_tb
@@ -68,7 +68,7 @@ class Webhooks:
         secret, sealed = self._new_secret(webhook_id)
         state = WebhookState.DISABLED if asked.get("enabled") is False else WebhookState.ENABLED
         wanted = Webhook(webhook_id, name, asked["url"], filter_, state, sealed, 0, grant.caller.actor)
-        made = await self._authority.write(grant, lambda grant: self._store.add_webhook(grant.precondition, wanted))
+        made = await self._authority.change(grant, self._store.add_webhook, wanted)
         return made, secret
 
     async def get(self, grant: Grant, webhook_id: str) -> Webhook:
@@ -98,26 +98,21 @@ class Webhooks:
             filter_ = check_filter(
                 *_words(kept | {word: asked[word] for word in _FILTER if asked.get(word) is not None})
             )
-        return await self._authority.write(
-            grant,
-            lambda grant: self._store.change_webhook(
-                grant.precondition, webhook_id, name=name, url=url, filter=filter_, enabled=enabled
-            ),
+        return await self._authority.change(
+            grant, self._store.change_webhook, webhook_id, name=name, url=url, filter=filter_, enabled=enabled
         )
 
     async def rotate(self, grant: Grant, webhook_id: str, overlap: str | None) -> tuple[Webhook, Secret[str]]:
         grant.expect(MANAGE, also=AUDIT)
         span = check_overlap(overlap)
         secret, sealed = self._new_secret(check_webhook_id(webhook_id))
-        made = await self._authority.write(
-            grant, lambda grant: self._store.rotate_webhook(grant.precondition, webhook_id, sealed, span)
-        )
+        made = await self._authority.change(grant, self._store.rotate_webhook, webhook_id, sealed, span)
         return made, secret
 
     async def delete(self, grant: Grant, webhook_id: str) -> None:
         grant.expect(MANAGE, also=AUDIT)
         check_webhook_id(webhook_id)
-        await self._authority.write(grant, lambda grant: self._store.delete_webhook(grant.precondition, webhook_id))
+        await self._authority.change(grant, self._store.delete_webhook, webhook_id)
 
     async def test(self, grant: Grant, webhook_id: str) -> Attempt:
         """Send a message at once, and return the receiver's answer."""
@@ -146,20 +141,16 @@ class Webhooks:
             raise invalid("since", "Pass since or deliveryId, not both.")
         if since is None:
             number = None if delivery is None else _number(delivery, "deliveryId")
-            waiting = await self._authority.write(
-                grant, lambda grant: self._store.replay_delivery(grant.precondition, webhook_id, number)
-            )
+            waiting = await self._authority.change(grant, self._store.replay_delivery, webhook_id, number)
             return Replayed(waiting if number is None else 1, None)
         return await self._replay_since(grant, webhook_id, since, seconds)
 
     async def _replay_since(self, grant: Grant, webhook_id: str, since: int, seconds: float) -> Replayed:
         began, queued, position = time.monotonic(), 0, Cursor(since, -1)
-
-        def queue(grant: Grant) -> Awaitable[tuple[int, Cursor | None]]:
-            return self._store.replay_events(grant.precondition, webhook_id, since, position, BATCH)
-
         while True:
-            number, next_ = await self._authority.write(grant, queue)
+            number, next_ = await self._authority.change(
+                grant, self._store.replay_events, webhook_id, since, position, BATCH
+            )
             queued += number
             if next_ is None:
                 return Replayed(queued, None)
