@@ -26,6 +26,7 @@ from watchword.domain.mail import (
 )
 from watchword.domain.ports import MailStore, Store
 from watchword.service.authority import Authority
+from watchword.service.background import outages_suppressed
 
 LEASE_MILLIS = 15_000
 RENEW_SECONDS = 5.0
@@ -75,15 +76,11 @@ class MailSender:
         counted_at = float("-inf")
         try:
             while True:
-                with suppress(CursorLost):
-                    try:
-                        if time.monotonic() - counted_at >= COUNT_SECONDS:
-                            self.waiting = await self._store.waiting_mails(MAX_WAITING, late=True)
-                            counted_at = time.monotonic()
-                        await self.run_once()
-                    except Fault as fault:
-                        if not fault.is_outage:
-                            raise
+                with suppress(CursorLost), outages_suppressed():
+                    if time.monotonic() - counted_at >= COUNT_SECONDS:
+                        self.waiting = await self._store.waiting_mails(MAX_WAITING, late=True)
+                        counted_at = time.monotonic()
+                    await self.run_once()
                 await asyncio.sleep(POLL_SECONDS * (0.75 + random.random() / 2))  # noqa: S311 - no secret
         finally:
             with suppress(Fault):

@@ -42,6 +42,7 @@ from watchword.domain.operations import (
 )
 from watchword.domain.ports import Clock, OperationStore
 from watchword.domain.retention import parse_window
+from watchword.service.background import outages_suppressed
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -646,11 +647,8 @@ class Supervisor:
         try:
             while True:
                 self._woken.clear()
-                try:
+                with outages_suppressed():
                     await self._lease_operations()
-                except Fault as fault:
-                    if not fault.is_outage:
-                        raise
                 pause = POLL_SECONDS if self._driven else min(pause * 2, IDLE_SECONDS)
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self._woken.wait(), pause)

@@ -38,6 +38,7 @@ from watchword.domain.webhooks import (
     signed_headers,
 )
 from watchword.service.authority import Authority
+from watchword.service.background import outages_suppressed
 
 MANAGE = Privilege.MANAGE_WEBHOOKS
 AUDIT = (Privilege.VIEW_AUDIT_LOG,)
@@ -233,9 +234,9 @@ class DeliverySender:
         self._client = client
         self._clock = clock
         self._holder = holder
-        self.count: Callable[[str], None] = _uncounted
+        self.count: Callable[[str], None] = lambda _: None
         """Called with the result of each attempt, for the metrics."""
-        self.log: Callable[[str, str], None] = _unlogged
+        self.log: Callable[[str, str], None] = lambda _, __: None
         """Called with the id of a webhook and a bug that was met with it."""
         self._slots = asyncio.Semaphore(MAX_AT_ONCE)
         self._held_until = 0.0
@@ -244,27 +245,19 @@ class DeliverySender:
     async def run(self) -> None:
         while True:
             pause = POLL_SECONDS
-            try:
+            with suppress(CursorLost), outages_suppressed():
                 has_work = await self._store.has_deliveries()
                 if has_work:
                     await self._work()
                 elif has_work is None:
                     pause = IDLE_SECONDS
-            except CursorLost:
-                pass
-            except Fault as fault:
-                if not fault.is_outage:
-                    raise
             await asyncio.sleep(pause * (0.75 + random.random() / 2))  # noqa: S311 - no secret
 
     async def keep_counting(self, publish: Callable[[DeliveryCounts], None]) -> None:
         """Update the numbers of the metrics until cancelled."""
         while True:
-            try:
+            with outages_suppressed():
                 publish(await self._store.delivery_counts())
-            except Fault as fault:
-                if not fault.is_outage:
-                    raise
             await asyncio.sleep(COUNT_SECONDS)
 
     async def _work(self) -> None:
@@ -352,11 +345,3 @@ class DeliverySender:
         except Exception as bug:  # noqa: BLE001 - of one webhook
             self._log_bug(webhook, bug)
             return Attempt(now, 0, None, "internal error", None)
-
-
-def _uncounted(_: str) -> None:
-    pass
-
-
-def _unlogged(_: str, __: str) -> None:
-    pass
