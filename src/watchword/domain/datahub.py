@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, Protocol, TypeGuard
 from watchword.domain.actors import USER_PREFIX, ProfileField
 from watchword.domain.errors import Fault
 from watchword.domain.names import (
+    DATAHUB_POLICY_PREFIX,
     DATAHUB_TOKEN_PREFIX,
     GROUP_PREFIX,
     MAX_DESCRIPTION,
@@ -42,7 +43,6 @@ from watchword.domain.policies import (
 from watchword.domain.secret import Secret
 from watchword.domain.tokens import TokenRecord, TokenType, check_token_id
 
-DATAHUB_POLICY = "urn:li:dataHubPolicy:"
 TOKEN_INFO, USER_KEY, POLICY_INFO = "dataHubAccessTokenInfo", "corpUserKey", "dataHubPolicyInfo"
 PERSON_ASPECTS = (
     USER_KEY, "corpUserInfo", "corpUserEditableInfo", "corpUserStatus", "status", "groupMembership",
@@ -53,7 +53,7 @@ ASPECTS: Mapping[str, tuple[str, ...]] = {
     USER_PREFIX: PERSON_ASPECTS,
     GROUP_PREFIX: GROUP_ASPECTS,
     DATAHUB_TOKEN_PREFIX: (TOKEN_INFO,),
-    DATAHUB_POLICY: (POLICY_INFO,),
+    DATAHUB_POLICY_PREFIX: (POLICY_INFO,),
 }
 """What is read, by the beginning of the urn."""
 UNREADABLE: Mapping[str, Mapping[str, Any]] = {
@@ -388,7 +388,7 @@ def read_policy(urn: str, info: Mapping[str, Any], other_groups: Collection[str]
     lost += _listed("users", users - known_users) + _listed("groups", groups - known_groups)
     lost += [name for name in ("allGroups", "resourceOwners") if actors.get(name) is True]
     made = Policy(
-        urn=POLICY_PREFIX + urn.removeprefix(DATAHUB_POLICY),
+        urn=POLICY_PREFIX + urn.removeprefix(DATAHUB_POLICY_PREFIX),
         name=name_from(info.get("displayName"), name_of(urn)),
         description=description_from(info.get("description")),
         state=PolicyState.ACTIVE if info.get("state") == "ACTIVE" else PolicyState.INACTIVE,
@@ -404,7 +404,7 @@ def read_policy(urn: str, info: Mapping[str, Any], other_groups: Collection[str]
     if not (made.users or made.groups or made.all_users):
         raise LeftOut("it names no user or group that can be named here; roles do not exist here")
     try:
-        check_short_id(urn.removeprefix(DATAHUB_POLICY), "id")
+        check_short_id(urn.removeprefix(DATAHUB_POLICY_PREFIX), "id")
         check_policy(made)
     except Fault as fault:
         raise LeftOut(fault.message) from None

@@ -12,9 +12,9 @@ from watchword.domain.errors import Fault, Reason, invalid
 from watchword.domain.names import (
     ACCOUNT_PREFIX,
     GROUP_PREFIX,
-    check_account_id,
     check_actor,
     check_description,
+    check_lower_id,
     check_name,
     check_short_id,
 )
@@ -108,7 +108,7 @@ def check_entities(
     made: dict[str, Entity] = {}
     for index, account in enumerate(_limited(accounts, "accounts")):
         where = f"accounts[{index}]"
-        urn = ACCOUNT_PREFIX + check_account_id(account.id, f"{where}.id")
+        urn = ACCOUNT_PREFIX + check_lower_id(account.id, f"{where}.id")
         _check_texts(account, where, twice=urn in made)
         if account.groups - members.keys():
             raise invalid(f"{where}.groups", f"{where}.groups must be urns of groups that the same file declares.")

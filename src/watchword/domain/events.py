@@ -6,13 +6,13 @@ For a SIEM an event has the fields of the Elastic Common Schema (ECS).
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from enum import Enum
 from ipaddress import ip_address
 from typing import Any, NamedTuple, Protocol, Self
 
 from watchword.domain.errors import invalid
 from watchword.domain.filters import DEFAULT_COUNT, check_page_size
+from watchword.domain.lifetimes import iso
 from watchword.domain.names import check_text, policy_urn
 
 MAX_WORDS = 100
@@ -340,7 +340,7 @@ def ecs_fields(event: KeptEvent) -> dict[str, Any]:
     categories, named = _CATEGORIES.get(noun, _OTHER_CATEGORY)
     user: dict[str, Any] = {"id": event.actor}
     fields: dict[str, Any] = {
-        "@timestamp": datetime.fromtimestamp(event.at / 1000, UTC).isoformat(timespec="milliseconds")[:-6] + "Z",
+        "@timestamp": iso(event.at),
         "ecs": {"version": ECS_VERSION},
         "event": {
             "kind": "event",

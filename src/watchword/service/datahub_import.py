@@ -14,7 +14,6 @@ from typing import Any
 
 from watchword.domain.actors import USER_PREFIX, Caller, Grant, system_precondition
 from watchword.domain.datahub import (
-    DATAHUB_POLICY,
     NO_ACTOR,
     POLICY_INFO,
     TOKEN_INFO,
@@ -41,7 +40,7 @@ from watchword.domain.datahub import (
 from watchword.domain.declared_entities import DeclaredEntities, Entity, plan_declaration
 from watchword.domain.errors import OperatorError
 from watchword.domain.events import Action, KeptEvent
-from watchword.domain.names import DATAHUB_TOKEN_PREFIX, GROUP_PREFIX, is_account
+from watchword.domain.names import DATAHUB_POLICY_PREFIX, DATAHUB_TOKEN_PREFIX, GROUP_PREFIX, is_account
 from watchword.domain.policies import (
     DATAHUB_SET,
     ROOT_POLICY,
@@ -364,7 +363,7 @@ class DataHubImport:
         policies = list[Policy]()
         if self._options.tokens_only:
             return ()
-        async for urn, aspects in self._entities(DATAHUB_POLICY, Noun.POLICIES):
+        async for urn, aspects in self._entities(DATAHUB_POLICY_PREFIX, Noun.POLICIES):
             try:
                 policy, lost = read_policy(urn, aspects[POLICY_INFO], self._other_groups)
             except LeftOut as left_out:

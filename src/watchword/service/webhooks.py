@@ -12,11 +12,13 @@ from typing import Any
 from watchword.domain.actors import Caller, Grant
 from watchword.domain.errors import Fault, invalid
 from watchword.domain.events import Cursor, CursorLost
+from watchword.domain.names import check_lower_id, check_name
 from watchword.domain.policies import PolicyDeclaration, Privilege
 from watchword.domain.ports import Clock, MessageClient, Seal, WebhookStore
 from watchword.domain.secret import Secret
 from watchword.domain.webhooks import (
     CURSOR,
+    FILTER_FIELDS,
     FIRST_RETRY,
     SECRET_BYTES,
     TEST_TYPE,
@@ -31,8 +33,6 @@ from watchword.domain.webhooks import (
     WebhookState,
     check_filter,
     check_overlap,
-    check_webhook_id,
-    check_webhook_name,
     message_body,
     secret_text,
     signed_headers,
@@ -60,21 +60,21 @@ class Webhooks:
     async def authorize(self, caller: Caller) -> Grant:
         return await self._authority.authorize(caller, MANAGE, also=AUDIT)
 
-    async def create(self, grant: Grant, asked: Mapping[str, Any]) -> tuple[Webhook, Secret[str]]:
+    async def create(self, grant: Grant, fields: Mapping[str, Any]) -> tuple[Webhook, Secret[str]]:
         grant.expect(MANAGE, also=AUDIT)
-        id_ = asked.get("id")
-        webhook_id = self._new_id() if id_ is None else check_webhook_id(id_)
-        name, filter_ = check_webhook_name(asked["name"]), check_filter(*_words(asked))
-        await self._client().check(asked["url"])
+        id_ = fields.get("id")
+        webhook_id = self._new_id() if id_ is None else check_lower_id(id_, "id")
+        name, filter_ = check_name(fields["name"]), check_filter(fields)
+        await self._client().check(fields["url"])
         secret, sealed = self._new_secret(webhook_id)
-        state = WebhookState.DISABLED if asked.get("enabled") is False else WebhookState.ENABLED
-        wanted = Webhook(webhook_id, name, asked["url"], filter_, state, sealed, 0, grant.caller.actor)
+        state = WebhookState.DISABLED if fields.get("enabled") is False else WebhookState.ENABLED
+        wanted = Webhook(webhook_id, name, fields["url"], filter_, state, sealed, 0, grant.caller.actor)
         made = await self._authority.change(grant, self._store.add_webhook, wanted)
         return made, secret
 
     async def get(self, grant: Grant, webhook_id: str) -> Webhook:
         grant.expect(MANAGE, also=AUDIT)
-        return await self._store.webhook(check_webhook_id(webhook_id))
+        return await self._store.webhook(check_lower_id(webhook_id, "id"))
 
     async def list(self, grant: Grant, start: int, count: int) -> WebhookPage:
         grant.expect(MANAGE, also=AUDIT)
@@ -84,21 +84,16 @@ class Webhooks:
         grant.expect(MANAGE, also=AUDIT)
         return await self._store.last_deliveries(webhook_ids)
 
-    async def update(self, grant: Grant, webhook_id: str, asked: Mapping[str, Any]) -> Webhook:
+    async def update(self, grant: Grant, webhook_id: str, fields: Mapping[str, Any]) -> Webhook:
         """Change a webhook. What is absent or null stays as it is."""
         before = await self.get(grant, webhook_id)
-        name, url, enabled = (asked.get(word) for word in ("name", "url", "enabled"))
+        name, url, enabled = (fields.get(word) for word in ("name", "url", "enabled"))
         if name is not None:
-            check_webhook_name(name)
+            check_name(name)
         if url is not None:
             await self._client().check(url)
-        filter_ = None
-        if any(asked.get(word) is not None for word in _FILTER):
-            known = before.filter
-            kept = {"actions": known.actions, "actorUrns": known.actors, "groupUrns": known.groups}
-            filter_ = check_filter(
-                *_words(kept | {word: asked[word] for word in _FILTER if asked.get(word) is not None})
-            )
+        words = {field: fields[field] for field in FILTER_FIELDS if fields.get(field) is not None}
+        filter_ = check_filter(before.filter.fields() | words) if words else None
         return await self._authority.change(
             grant, self._store.change_webhook, webhook_id, name=name, url=url, filter=filter_, enabled=enabled
         )
@@ -106,13 +101,13 @@ class Webhooks:
     async def rotate(self, grant: Grant, webhook_id: str, overlap: str | None) -> tuple[Webhook, Secret[str]]:
         grant.expect(MANAGE, also=AUDIT)
         span = check_overlap(overlap)
-        secret, sealed = self._new_secret(check_webhook_id(webhook_id))
+        secret, sealed = self._new_secret(check_lower_id(webhook_id, "id"))
         made = await self._authority.change(grant, self._store.rotate_webhook, webhook_id, sealed, span)
         return made, secret
 
     async def delete(self, grant: Grant, webhook_id: str) -> None:
         grant.expect(MANAGE, also=AUDIT)
-        check_webhook_id(webhook_id)
+        check_lower_id(webhook_id, "id")
         await self._authority.change(grant, self._store.delete_webhook, webhook_id)
 
     async def test(self, grant: Grant, webhook_id: str) -> Attempt:
@@ -130,14 +125,14 @@ class Webhooks:
         grant.expect(MANAGE, also=AUDIT)
         before = None if cursor is None else _number(cursor, "cursor")
         wanted = None if state is None else DeliveryState(state)
-        return await self._store.deliveries(check_webhook_id(webhook_id), wanted, before, count)
+        return await self._store.deliveries(check_lower_id(webhook_id, "id"), wanted, before, count)
 
     async def replay(
         self, grant: Grant, webhook_id: str, delivery: str | None, since: int | None, seconds: float
     ) -> Replayed:
         """Send one delivery again, or all events since a time, or else the waiting ones. A stopped webhook resumes."""
         grant.expect(MANAGE, also=AUDIT)
-        check_webhook_id(webhook_id)
+        check_lower_id(webhook_id, "id")
         if delivery is not None and since is not None:
             raise invalid("since", "Pass since or deliveryId, not both.")
         if since is None:
@@ -162,13 +157,6 @@ class Webhooks:
     def _new_secret(self, webhook_id: str) -> tuple[Secret[str], bytes]:
         sealed = sealed_secret(self._seal, self._randomness, webhook_id)
         return secret_text(self._seal.open(sealed, _label(webhook_id))), sealed
-
-
-_FILTER = ("actions", "actorUrns", "groupUrns")
-
-
-def _words(asked: Mapping[str, Any]) -> list[Any]:
-    return [asked.get(word) or () for word in _FILTER]
 
 
 def sealed_secret(seal: Seal, randomness: Callable[[int], bytes], webhook_id: str) -> bytes:
