@@ -207,7 +207,7 @@ async def open_whole(
             operations = Operations(store, core.authority, engine, settings.index_names, clock, supervisor.wake, home)
             planner = RetentionPlanner(engine, operations, settings.index_names, home, steady_clock(clock))
             scheduler = RetentionScheduler(store, planner, new_id(), supervisor.wake, log)
-            runs = RetentionRuns(store, core.authority, planner, scheduler, supervisor.wake)
+            runs = RetentionRuns(store, core.authority, planner, scheduler)
             seal = Sealer(Secret(hmac.digest(core.salt.reveal(), b"cookies", "sha256")))
             target, stream = settings.event_stream, None
             if target is not None:

@@ -173,6 +173,10 @@ class Fault(Exception):
         return self.reason.kind
 
     @property
+    def for_log(self) -> str:
+        return f"{self.message} {self.cause or ''}".strip()
+
+    @property
     def is_outage(self) -> bool:
         """Whether the same request may succeed later."""
         return self.kind is UNAVAILABLE
