@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeGuard
 
 from watchword.domain.actors import USER_PREFIX, ProfileField
+from watchword.domain.declared_entities import Entity
 from watchword.domain.errors import Fault
 from watchword.domain.names import (
     DATAHUB_POLICY_PREFIX,
@@ -204,16 +205,10 @@ def cleaned(value: object, most: int) -> str:
 
 def name_from(value: object, instead: str) -> str:
     """The name if it is valid, else the name cleaned, else another."""
-    if isinstance(value, str):
-        try:
-            return check_name(value)
-        except Fault:
-            pass
-    name = cleaned(value, MAX_NAME)
-    try:
-        return check_name(name)
-    except Fault:
-        return cleaned(instead, MAX_NAME)
+    for name in (value, cleaned(value, MAX_NAME)):
+        if _passes(name, check_name):
+            return name
+    return cleaned(instead, MAX_NAME)
 
 
 def description_from(value: object) -> str | None:
@@ -229,7 +224,7 @@ def _texts(value: object) -> list[str]:
     return [one for one in value if isinstance(one, str)] if isinstance(value, list) else []
 
 
-def _passes(check: Callable[[str, str], str], value: object) -> bool:
+def _passes(value: object, check: Callable[[str, str], str]) -> TypeGuard[str]:
     """Return whether it is a text that passes this check."""
     try:
         return isinstance(value, str) and bool(check(value, "value"))
@@ -258,21 +253,21 @@ class ImportedPerson:
         return {ProfileField.DISPLAY_NAME: self.display_name, ProfileField.EMAIL: self.email}
 
     @property
-    def account_name(self) -> str:
-        return self.display_name or name_of(self.urn)
+    def account(self) -> Entity:
+        return Entity(self.urn, self.display_name or name_of(self.urn), self.description, DATAHUB_SET)
 
 
 def read_person(urn: str, aspects: Mapping[str, Mapping[str, Any]]) -> ImportedPerson:
     if USER_KEY not in aspects:
         raise LeftOut(f"it has no row {USER_KEY}: DataHub does not accept its tokens")
-    if not _passes(check_actor, urn):
+    if not _passes(urn, check_actor):
         raise LeftOut("its urn is reserved or not valid here")
     status, removed = (aspects.get(name, {}) for name in ("corpUserStatus", "status"))
     states = [status["status"] == "SUSPENDED"] if status.get("status") in ("SUSPENDED", "ACTIVE") else []
     states += [removed["removed"] is not False] if "removed" in removed else []
     info, edited = (aspects.get(name, {}) for name in ("corpUserInfo", "corpUserEditableInfo"))
     names = [name for source in (edited, info) for name in (source.get("displayName"), source.get("fullName")) if name]
-    emails = [email for email in (edited.get("email"), info.get("email")) if _passes(check_email, email)]
+    emails = [email for email in (edited.get("email"), info.get("email")) if _passes(email, check_email)]
     groups = _texts(aspects.get("groupMembership", {}).get("groups"))
     groups += _texts(aspects.get("nativeGroupMembership", {}).get("nativeGroups"))
     return ImportedPerson(
@@ -285,14 +280,8 @@ def read_person(urn: str, aspects: Mapping[str, Mapping[str, Any]]) -> ImportedP
     )
 
 
-class ImportedGroup(NamedTuple):
-    urn: str
-    name: str
-    description: str | None
-
-
-def read_group(urn: str, aspects: Mapping[str, Mapping[str, Any]]) -> ImportedGroup:
-    if not _passes(check_group, urn):
+def read_group(urn: str, aspects: Mapping[str, Mapping[str, Any]], members: Collection[str]) -> Entity:
+    if not _passes(urn, check_group):
         raise LeftOut("its urn is not valid here")
     if aspects.get("status", {}).get("removed") is True:
         raise LeftOut("it was removed in DataHub")
@@ -300,7 +289,8 @@ def read_group(urn: str, aspects: Mapping[str, Mapping[str, Any]]) -> ImportedGr
         raise LeftOut("it does not exist in DataHub any more")
     info, edited = aspects.get("corpGroupInfo", {}), aspects.get("corpGroupEditableInfo", {})
     description = description_from(edited.get("description") or info.get("description"))
-    return ImportedGroup(urn, name_from(info.get("displayName"), name_of(urn)), description)
+    name = name_from(info.get("displayName"), name_of(urn))
+    return Entity(urn, name, description, DATAHUB_SET, frozenset(members))
 
 
 @dataclass(frozen=True, slots=True)
@@ -336,7 +326,7 @@ def read_token(token_id: str, info: Mapping[str, Any], rules: TokenRules) -> Tok
     token itself does not correct it at the first use, because a service account is one by its urn here.
     """
     actor, end = info.get("actorUrn"), info.get("expiresAt")
-    if not isinstance(actor, str) or not _passes(check_actor, actor):
+    if not isinstance(actor, str) or not _passes(actor, check_actor):
         raise LeftOut("its actor is reserved, or its urn is not valid here")
     if actor not in rules.actors:
         raise LeftOut(NO_ACTOR)
@@ -357,7 +347,7 @@ def read_token(token_id: str, info: Mapping[str, Any], rules: TokenRules) -> Tok
         name=name_from(info.get("name"), _NO_NAME),
         description=description_from(info.get("description")),
         actor_urn=actor,
-        owner_urn=owner if isinstance(owner, str) and _passes(check_urn, owner) else actor,
+        owner_urn=owner if isinstance(owner, str) and _passes(owner, check_urn) else actor,
         created_at=made if _is_time(made) else rules.now,
         expires_at=end,
     )
@@ -380,8 +370,8 @@ def read_policy(urn: str, info: Mapping[str, Any], other_groups: Collection[str]
     words = _texts(info.get("privileges"))
     users, groups = frozenset(_texts(actors.get("users"))), frozenset(_texts(actors.get("groups")))
     known_users, known_groups = (
-        frozenset(user for user in users if _passes(check_actor, user)),
-        frozenset(group for group in groups - frozenset(other_groups) if _passes(check_group, group)),
+        frozenset(user for user in users if _passes(user, check_actor)),
+        frozenset(group for group in groups - frozenset(other_groups) if _passes(group, check_group)),
     )
     lost = _listed("privileges", (word for word in words if word not in Privilege.__members__))
     lost += _listed("roles", _texts(actors.get("roles")))
