@@ -326,7 +326,7 @@ def read_token(token_id: str, info: Mapping[str, Any], rules: TokenRules) -> Tok
     token itself does not correct it at the first use, because a service account is one by its urn here.
     """
     actor, end = info.get("actorUrn"), info.get("expiresAt")
-    if not isinstance(actor, str) or not _passes(actor, check_actor):
+    if not _passes(actor, check_actor):
         raise LeftOut("its actor is reserved, or its urn is not valid here")
     if actor not in rules.actors:
         raise LeftOut(NO_ACTOR)
@@ -347,7 +347,7 @@ def read_token(token_id: str, info: Mapping[str, Any], rules: TokenRules) -> Tok
         name=name_from(info.get("name"), _NO_NAME),
         description=description_from(info.get("description")),
         actor_urn=actor,
-        owner_urn=owner if isinstance(owner, str) and _passes(owner, check_urn) else actor,
+        owner_urn=owner if _passes(owner, check_urn) else actor,
         created_at=made if _is_time(made) else rules.now,
         expires_at=end,
     )

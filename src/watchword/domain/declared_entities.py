@@ -21,7 +21,9 @@ from watchword.domain.names import (
 from watchword.domain.policies import (
     MAX_DECLARED,
     MAX_ENTRIES,
+    Change,
     ChangeKind,
+    PartPlan,
     Policy,
     PolicyDeclaration,
     PolicyPlan,
@@ -73,22 +75,8 @@ class DeclaredEntities:
     open_groups: frozenset[str] = frozenset()  # those without declared members
 
 
-@dataclass(frozen=True, slots=True)
-class EntityChange:
-    kind: ChangeKind
-    urn: str
-    before: Entity | None
-    after: Entity | None
-
-
-@dataclass(frozen=True, slots=True)
-class EntityPlan:
-    """The changes to make, and the groups and accounts of the set that are no longer declared and stay in it."""
-
-    changes: tuple[EntityChange, ...]
-    undeclared: tuple[Entity, ...]
-
-
+EntityChange = Change[Entity]
+EntityPlan = PartPlan[Entity, EntityChange]
 NO_ENTITIES = DeclaredEntities()
 
 
@@ -148,20 +136,18 @@ def plan_declaration(
     `entities` are those that are declared and those of the set.
     """
     plan = reconcile(policies, declared, prune=prune)
-    changes, undeclared = _reconcile_entities(entities, declared, prune=prune)
+    entity_plan = _reconcile_entities(entities, declared, prune=prune)
     ruled = plan_rules(rules, declared.rules, declared.set_name, prune=prune)
     hooked = plan_webhooks(webhooks, declared.webhooks, declared.set_name, prune=prune)
     return replace(
         plan,
-        entities=EntityPlan(changes, undeclared) if changes or undeclared else None,
+        entities=entity_plan if entity_plan.changes or entity_plan.undeclared else None,
         rules=ruled if ruled.changes or ruled.undeclared else None,
         webhooks=hooked if hooked.changes or hooked.undeclared else None,
     )
 
 
-def _reconcile_entities(
-    current: Iterable[Entity], declared: PolicyDeclaration, *, prune: bool
-) -> tuple[tuple[EntityChange, ...], tuple[Entity, ...]]:
+def _reconcile_entities(current: Iterable[Entity], declared: PolicyDeclaration, *, prune: bool) -> EntityPlan:
     wanted, set_name = declared.entities or NO_ENTITIES, declared.set_name
     kept = {entity.urn: entity for entity in current}
     changes: list[EntityChange] = []
@@ -181,9 +167,9 @@ def _reconcile_entities(
             changes.append(EntityChange(ChangeKind.UPDATE, entity.urn, before, entity))
     left = tuple(entity for entity in kept.values() if entity.set_name == set_name and not entity.deleted)
     if not prune:
-        return tuple(changes), left
+        return EntityPlan(tuple(changes), left)
     for gone in left:
         after = None if gone.is_group else replace(gone, set_name=None)
         kind = ChangeKind.DELETE if after is None else ChangeKind.UPDATE
         changes.append(EntityChange(kind, gone.urn, gone, after))
-    return tuple(changes), ()
+    return EntityPlan(tuple(changes))

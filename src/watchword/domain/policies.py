@@ -15,7 +15,7 @@ API stay unchanged; declaring a policy of another set is a conflict.
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 from watchword.domain.errors import Fault, Reason, invalid
 from watchword.domain.names import (
@@ -41,6 +41,9 @@ if TYPE_CHECKING:
     from watchword.domain.declared_entities import DeclaredEntities, EntityChange, EntityPlan
     from watchword.domain.retention import RetentionRule, RuleChange, RulePlan
     from watchword.domain.webhooks import Webhook, WebhookChange, WebhookPlan
+
+T = TypeVar("T")
+C = TypeVar("C")
 
 ROOT_POLICY = POLICY_PREFIX + "root"
 MAX_ENTRIES = 1_000
@@ -396,11 +399,22 @@ class ChangeKind(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class PolicyChange:
+class Change(Generic[T]):
     kind: ChangeKind
     urn: str
-    before: Policy | None
-    after: Policy | None
+    before: T | None
+    after: T | None
+
+
+PolicyChange = Change[Policy]
+
+
+@dataclass(frozen=True, slots=True)
+class PartPlan(Generic[T, C]):
+    """For one kind of what a set declares: the changes to make, and what is no longer declared and stays in the set."""
+
+    changes: tuple[C, ...] = ()
+    undeclared: tuple[T, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from watchword.domain.errors import Fault, Reason, check_known, check_whole, inv
 from watchword.domain.indices import DATAHUB_GC_SERIES, Aspect, Histogram, parse_aspect
 from watchword.domain.lifetimes import DAY, HOUR, iso, parse_iso, written_iso
 from watchword.domain.operations import Operation, Plan
-from watchword.domain.policies import ChangeKind, declared_elsewhere
+from watchword.domain.policies import ChangeKind, PartPlan, declared_elsewhere
 
 EVERY_SERIES = "*"
 FIELDS = (
@@ -304,12 +304,7 @@ class RuleChange:
         return self.series.lower()
 
 
-@dataclass(frozen=True, slots=True)
-class RulePlan:
-    """The changes to make, and the rules of the set that are no longer declared and stay."""
-
-    changes: tuple[RuleChange, ...] = ()
-    undeclared: tuple[StoredRule, ...] = ()
+RulePlan = PartPlan[StoredRule, RuleChange]
 
 
 def plan_rules(

@@ -23,7 +23,7 @@ from watchword.domain.events import Action, KeptEvent
 from watchword.domain.lifetimes import DAY, iso, parse_iso
 from watchword.domain.names import check_actor, check_group, check_lower_id, check_name, check_text
 from watchword.domain.networks import Address, Network
-from watchword.domain.policies import ChangeKind, declared_elsewhere
+from watchword.domain.policies import ChangeKind, PartPlan, declared_elsewhere
 from watchword.domain.secret import Secret
 
 CURSOR = "webhooks"
@@ -320,12 +320,7 @@ class WebhookChange:
     after: Webhook | None
 
 
-@dataclass(frozen=True, slots=True)
-class WebhookPlan:
-    """The changes to make, and the webhooks of the set that are no longer declared and stay."""
-
-    changes: tuple[WebhookChange, ...] = ()
-    undeclared: tuple[Webhook, ...] = ()
+WebhookPlan = PartPlan[Webhook, WebhookChange]
 
 
 def check_webhooks(given: Sequence[Mapping[str, Any]], set_name: str) -> tuple[Webhook, ...]:
