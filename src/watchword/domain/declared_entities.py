@@ -6,9 +6,9 @@ no longer declares are deleted. Accounts are never deleted, because that would r
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from watchword.domain.errors import Fault, Reason, invalid
+from watchword.domain.errors import Fault, Reason, check_length, invalid
 from watchword.domain.names import (
     ACCOUNT_PREFIX,
     GROUP_PREFIX,
@@ -84,17 +84,18 @@ def check_entities(
     groups: Sequence[DeclaredGroup], accounts: Sequence[DeclaredAccount], set_name: str
 ) -> DeclaredEntities | None:
     """Validate what a set declares; the fault names the group or account and the field. None: nothing."""
+    check_length(groups, "groups", MAX_DECLARED)
     members: dict[str, frozenset[str]] = {}
-    for index, group in enumerate(_limited(groups, "groups")):
+    for index, group in enumerate(groups):
         where = f"groups[{index}]"
         urn = GROUP_PREFIX + check_short_id(group.id, f"{where}.id")
         _check_texts(group, where, twice=urn in members)
         declared = group.members or frozenset()
-        if len(declared) > MAX_ENTRIES:
-            raise invalid(f"{where}.members", f"{where}.members may have at most {MAX_ENTRIES:,} entries.")
+        check_length(declared, f"{where}.members", MAX_ENTRIES)
         members[urn] = frozenset(check_actor(member, f"{where}.members") for member in declared)
+    check_length(accounts, "accounts", MAX_DECLARED)
     made: dict[str, Entity] = {}
-    for index, account in enumerate(_limited(accounts, "accounts")):
+    for index, account in enumerate(accounts):
         where = f"accounts[{index}]"
         urn = ACCOUNT_PREFIX + check_lower_id(account.id, f"{where}.id")
         _check_texts(account, where, twice=urn in made)
@@ -108,12 +109,6 @@ def check_entities(
     )
     open_groups = frozenset(GROUP_PREFIX + group.id for group in groups if group.members is None)
     return DeclaredEntities(entities, tuple(made.values()), open_groups) if entities or made else None
-
-
-def _limited(declared: Sequence[DeclaredGroup] | Sequence[DeclaredAccount], field: str) -> Sequence[Any]:
-    if len(declared) > MAX_DECLARED:
-        raise invalid(field, f"{field} may have at most {MAX_DECLARED:,} entries.")
-    return declared
 
 
 def _check_texts(declared: DeclaredGroup | DeclaredAccount, where: str, *, twice: bool) -> None:

@@ -7,7 +7,7 @@ The kind of a reason sets its status number, for HTTP and GraphQL:
     429 THROTTLED     500 SERVER_ERROR      503 UNAVAILABLE    and HTTP's own 405, 408, 413, 414, 415
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Sized
 from enum import Enum, unique
 from typing import Any, NamedTuple
 
@@ -191,6 +191,11 @@ def check_whole(value: object, field: str, least: int, most: int, allowed: str =
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
         raise invalid(field, f"{field} must be {allowed or f'a whole number from {least:,} to {most:,}'}.")
     return value
+
+
+def check_length(entries: Sized, field: str, most: int) -> None:
+    if len(entries) > most:
+        raise invalid(field, f"{field} may have at most {most:,} entries.")
 
 
 def check_known(names: Iterable[str], known: Sequence[str], where: str = "") -> None:

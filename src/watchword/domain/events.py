@@ -10,7 +10,7 @@ from enum import Enum
 from ipaddress import ip_address
 from typing import Any, NamedTuple, Protocol, Self
 
-from watchword.domain.errors import invalid
+from watchword.domain.errors import check_length, invalid
 from watchword.domain.filters import DEFAULT_COUNT, check_page_size
 from watchword.domain.lifetimes import iso
 from watchword.domain.names import check_text, policy_urn
@@ -284,8 +284,7 @@ def parse_cursor(text: str, field_name: str = "cursor") -> Cursor:
 
 def _words(fields: Mapping[str, Any], name: str) -> tuple[str, ...]:
     words: Sequence[str] = fields.get(name) or ()
-    if len(words) > MAX_WORDS:
-        raise invalid(name, f"{name} may have at most {MAX_WORDS} entries.")
+    check_length(words, name, MAX_WORDS)
     return tuple(dict.fromkeys(check_text(word, name, MAX_WORD) for word in words))
 
 

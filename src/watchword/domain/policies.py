@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
-from watchword.domain.errors import Fault, Reason, invalid
+from watchword.domain.errors import Fault, Reason, check_length, invalid
 from watchword.domain.names import (
     POLICY_PREFIX,
     check_actor,
@@ -457,8 +457,7 @@ def check_declared(policies: Sequence[Policy], set_name: str = DEFAULT_SET) -> P
     check_short_id(set_name, "set")
     if set_name == DATAHUB_SET:
         raise invalid("set", f"set must not be {DATAHUB_SET}: that set holds imports from DataHub.")
-    if len(policies) > MAX_DECLARED:
-        raise invalid("policies", f"policies may have at most {MAX_DECLARED:,} entries.")
+    check_length(policies, "policies", MAX_DECLARED)
     seen: set[str] = set()
     for index, policy in enumerate(policies):
         where = f"policies[{index}]"

@@ -19,7 +19,7 @@ from zoneinfo import ZoneInfo
 from cronsim import CronSim, CronSimError
 
 from watchword.domain.engine import MAX_KEEP_LAST
-from watchword.domain.errors import Fault, Reason, check_known, check_whole, invalid
+from watchword.domain.errors import Fault, Reason, check_known, check_length, check_whole, invalid
 from watchword.domain.indices import DATAHUB_GC_SERIES, Aspect, Histogram, parse_aspect
 from watchword.domain.lifetimes import DAY, HOUR, iso, parse_iso, written_iso
 from watchword.domain.operations import Operation, Plan
@@ -354,8 +354,7 @@ def check_hold_reason(value: object, where: str = "reason") -> str:
 
 def check_rules(declared: Sequence[Mapping[str, Any]]) -> tuple[RetentionRule, ...]:
     """The rules that a policy set declares. A fault names the entry of `retention` and the field."""
-    if len(declared) > MAX_RULES:
-        raise invalid("retention", f"retention may have at most {MAX_RULES:,} entries.")
+    check_length(declared, "retention", MAX_RULES)
     rules: dict[str, RetentionRule] = {}
     for index, values in enumerate(declared):
         where = f"retention[{index}]."

@@ -18,7 +18,7 @@ from json import dumps
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-from watchword.domain.errors import Fault, Reason, invalid
+from watchword.domain.errors import Fault, Reason, check_length, invalid
 from watchword.domain.events import Action, KeptEvent
 from watchword.domain.lifetimes import DAY, iso, parse_iso
 from watchword.domain.names import check_actor, check_group, check_lower_id, check_name, check_text
@@ -285,8 +285,7 @@ def check_filter(fields: Mapping[str, Any]) -> EventFilter:
     """The filter that these fields name; an absent field is empty."""
     given = {name: fields.get(name) or () for name in FILTER_FIELDS}
     for name, values in given.items():
-        if len(values) > MAX_FILTER:
-            raise invalid(name, f"{name} may have at most {MAX_FILTER} entries.")
+        check_length(values, name, MAX_FILTER)
     checks = zip(given.items(), (_check_action, check_actor, check_group), strict=True)
     return EventFilter(*(tuple(dict.fromkeys(check(word, name) for word in words)) for (name, words), check in checks))
 
@@ -335,8 +334,7 @@ def check_webhooks(given: Sequence[Mapping[str, Any]], set_name: str) -> tuple[W
         if webhook.id in made:
             raise invalid(f"{where}.id", f"{where}.id is declared twice; ids must be unique.")
         made[webhook.id] = webhook
-    if len(made) > MAX_WEBHOOKS:
-        raise invalid("webhooks", f"webhooks may have at most {MAX_WEBHOOKS} entries.")
+    check_length(made, "webhooks", MAX_WEBHOOKS)
     return tuple(made.values())
 
 
