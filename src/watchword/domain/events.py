@@ -7,13 +7,13 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from ipaddress import ip_address
 from typing import Any, NamedTuple, Protocol, Self
 
 from watchword.domain.errors import check_length, invalid
 from watchword.domain.filters import DEFAULT_COUNT, check_page_size
 from watchword.domain.lifetimes import iso
 from watchword.domain.names import check_text, policy_urn
+from watchword.domain.networks import parse_address
 
 MAX_WORDS = 100
 MAX_PAGE_BYTES = 1024 * 1024  # details of one page; a larger page ends early
@@ -365,7 +365,7 @@ def ecs_fields(event: KeptEvent) -> dict[str, Any]:
         fields["event"]["reason"] = event.detail["reason"]
     if event.bearer_id is not None:
         fields["watchword"]["token"] = {"id": event.bearer_id}
-    if _is_address(event.peer):
+    if parse_address(event.peer) is not None:
         fields["source"] = {"ip": event.peer}
     elif event.peer:
         fields["watchword"]["peer"] = event.peer
@@ -380,14 +380,6 @@ def _type(categories: list[str], verb: str) -> str:
     if "database" in categories:
         return _OPERATION_TYPES.get(verb, "change")
     return _TYPES.get(verb, "change")
-
-
-def _is_address(text: str) -> bool:
-    try:
-        ip_address(text)
-    except ValueError:
-        return False
-    return True
 
 
 class Transport(Enum):

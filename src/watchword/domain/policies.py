@@ -218,12 +218,6 @@ def out_of_scope(right: Right, scopes: Sequence[str]) -> Fault:
     return _lacking(right, f"This token is limited to the scopes {named}, without {without}. Use another token.")
 
 
-def scope_not_granted(actor: str, scope: str) -> Fault:
-    """For a token that would name a scope its actor does not hold."""
-    message = f"No policy grants the scope {scope} to {actor}. Ask someone who manages policies."
-    return Fault(Reason.MISSING_SCOPE, message, scope=scope)
-
-
 def _described(right: Right) -> str:
     return f"scope {right}" if isinstance(right, str) else f"privilege {right.display_name!r} ({right.name})"
 
@@ -291,7 +285,8 @@ class PolicySet:
         """Every scope that a new token names must be granted to its actor."""
         for scope in scopes or ():
             if not self.holds(actor, groups, right_of(scope, "scopes")):
-                raise scope_not_granted(actor, scope)
+                message = f"No policy grants the scope {scope} to {actor}. Ask someone who manages policies."
+                raise Fault(Reason.MISSING_SCOPE, message, scope=scope)
 
 
 def included(privileges: Iterable[Privilege]) -> frozenset[Privilege]:

@@ -141,10 +141,6 @@ class Attempt:
     def succeeded(self) -> bool:
         return self.status is not None and 200 <= self.status < 300
 
-    @property
-    def says_gone(self) -> bool:
-        return self.status == 410
-
     def packed(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in self.__slots__}
 
@@ -266,7 +262,7 @@ def after_attempt(webhook: Webhook, attempt: Attempt, now: int, jitter: float) -
         return replace(webhook, failing_since=None, failures=0, due_at=0)
     since = now if webhook.failing_since is None else webhook.failing_since
     failed = replace(webhook, failing_since=since, failures=webhook.failures + 1)
-    if attempt.says_gone:
+    if attempt.status == 410:
         return replace(failed, state=WebhookState.DISABLED, stop_reason=StopReason.GONE)
     if now - since >= GIVE_UP:
         return replace(failed, state=WebhookState.STOPPED, stop_reason=StopReason.FAILED)

@@ -101,6 +101,7 @@ class OffboardingReceipt:
     groups: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True)
 class Offboarding:
     """Suspends an actor, revokes its tokens, ends its sessions and removes it from its groups.
 
@@ -109,11 +110,10 @@ class Offboarding:
     name the actor and service accounts that it created are only listed: others may rely on them.
     """
 
-    def __init__(self, store: Store, authority: Authority, policies: Policies, tokens: Tokens) -> None:
-        self._store = store
-        self._authority = authority
-        self._policies = policies
-        self._tokens = tokens
+    _store: Store
+    _authority: Authority
+    _policies: Policies
+    _tokens: Tokens
 
     def authorize(self, caller: Caller) -> Awaitable[Grant]:
         """Require the privileges for status, groups, tokens and the list of service accounts."""
@@ -167,11 +167,10 @@ class Offboarding:
     async def _revoked_since(self, filters: tuple[Filter, ...], at: int, seconds: float) -> RevokedTokens:
         since = Filter(Field.REVOKED_AT, Condition.GREATER_THAN_OR_EQUAL_TO, (at,))
         fields = frozenset({"id", "revoked_at"})
-        found = await self._store.search(
-            Search(filters=(*filters, _REVOKED, since), count=MOST, record_fields=fields), seconds
-        )
-        ids = sorted(record.id for record in found.rows)
-        last = max((record.revoked_at or at for record in found.rows), default=at)
+        search = Search(filters=(*filters, _REVOKED, since), count=MOST, record_fields=fields)
+        rows = (await self._store.search(search, seconds)).rows
+        ids = sorted(record.id for record in rows)
+        last = max((record.revoked_at or at for record in rows), default=at)
         return RevokedTokens(receipt_of(ids, last), tuple(ids[:MAX_IDS]))
 
     async def _revoke(self, grant: Grant, filters: tuple[Filter, ...], seconds: float) -> RevokedTokens:

@@ -137,14 +137,14 @@ class MailSender:
             raise
 
 
+@dataclass(frozen=True, slots=True)
 class MailPreferences:
     """Reads and sets the kinds of mail that a caller wants, only for the caller itself."""
 
-    def __init__(self, store: MailStore, authority: Authority, sent: frozenset[MailKind]) -> None:
-        self._store = store
-        self._authority = authority
-        self.sent = sent
-        """The kinds that this service sends."""
+    _store: MailStore
+    _authority: Authority
+    sent: frozenset[MailKind]
+    """The kinds that this service sends."""
 
     def authorize(self, caller: Caller) -> Awaitable[Grant]:
         """To see them."""

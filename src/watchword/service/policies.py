@@ -1,7 +1,7 @@
 """Policies, groups and the status of actors. Changes take effect at the next request."""
 
 from collections.abc import Awaitable, Callable, Collection
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from watchword.domain.actors import (
     ActorHoldings,
@@ -48,20 +48,13 @@ WEBHOOKS = (Privilege.MANAGE_WEBHOOKS, Privilege.VIEW_AUDIT_LOG)
 TRUNCATE = Privilege.TRUNCATE_TIMESERIES_INDEX_PRIVILEGE
 
 
+@dataclass(frozen=True, slots=True)
 class Policies:
-    def __init__(
-        self,
-        store: Store,
-        authority: Authority,
-        root_actor: str,
-        new_id: Callable[[], str],
-        webhook_secret: Callable[[str], bytes],
-    ) -> None:
-        self._store = store
-        self._authority = authority
-        self._root_actor = root_actor
-        self._new_id = new_id
-        self._webhook_secret = webhook_secret
+    _store: Store
+    _authority: Authority
+    _root_actor: str
+    _new_id: Callable[[], str]
+    _webhook_secret: Callable[[str], bytes]
 
     def authorize(self, caller: Caller) -> Awaitable[Grant]:
         return self._authority.authorize(caller, MANAGE)
