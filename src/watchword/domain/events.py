@@ -302,32 +302,20 @@ _REJECTIONS = frozenset({Action.ACCESS_DENIED.value, Action.AUTHENTICATION_FAILE
 _FAILURES = _REJECTIONS | {Action.OPERATION_FAILED.value}
 # By the noun of an action: its ECS categories, and the type that names what was changed.
 _CATEGORIES: dict[str, tuple[list[str], list[str]]] = {
-    "token": (["iam"], ["user"]),
-    "tokens": (["iam"], ["user"]),
-    "account": (["iam"], ["user"]),
-    "actor": (["iam"], ["user"]),
+    **dict.fromkeys(("token", "tokens", "account", "actor"), (["iam"], ["user"])),
     "group": (["iam"], ["group"]),
-    "policy": (["iam"], ["admin"]),
-    "datahub": (["iam"], ["admin"]),
+    **dict.fromkeys(("policy", "datahub"), (["iam"], ["admin"])),
     "access": (["api"], []),
-    "authentication": (["authentication"], []),
+    **dict.fromkeys(("authentication", "device"), (["authentication"], [])),
     "session": (["authentication", "session"], []),
-    "device": (["authentication"], []),
-    "operation": (["database"], []),
-    "store": (["database"], []),
+    **dict.fromkeys(("operation", "store"), (["database"], [])),
 }
 _OTHER_CATEGORY: tuple[list[str], list[str]] = (["configuration"], [])
 _TYPES = {
-    "created": "creation",
-    "derived": "creation",
-    "rotated": "creation",
-    "imported": "creation",
-    "revoked": "deletion",
-    "deleted": "deletion",
+    **dict.fromkeys(("created", "derived", "rotated", "imported"), "creation"),
+    **dict.fromkeys(("revoked", "deleted"), "deletion"),
     "denied": "denied",
-    "expiring": "info",
-    "new_network": "info",
-    "found_by_scan": "info",
+    **dict.fromkeys(("expiring", "new_network", "found_by_scan"), "info"),
 }
 _SIGN_IN_TYPES = {"started": "start", "failed": "start", "ended": "end"}
 _OPERATION_TYPES = {"failed": "error"}

@@ -243,16 +243,13 @@ def secret_text(secret: Secret[bytes]) -> Secret[str]:
     return Secret(SECRET_PREFIX + b64encode(secret.reveal()).decode())
 
 
-def signature(secret: Secret[bytes], message: str, seconds: int, body: bytes) -> str:
-    signed = f"{message}.{seconds}.".encode() + body
-    return "v1," + b64encode(digest(secret.reveal(), signed, sha256)).decode()
-
-
 def signed_headers(secrets: Collection[Secret[bytes]], message: str, seconds: int, body: bytes) -> dict[str, str]:
+    signed = f"{message}.{seconds}.".encode() + body
+    digests = (digest(secret.reveal(), signed, sha256) for secret in secrets)
     return {
         "webhook-id": message,
         "webhook-timestamp": str(seconds),
-        "webhook-signature": " ".join(signature(secret, message, seconds, body) for secret in secrets),
+        "webhook-signature": " ".join(f"v1,{b64encode(one).decode()}" for one in digests),
     }
 
 

@@ -293,20 +293,19 @@ class DeliverySender:
             await self._renew()
 
     async def _send_queue(self, webhook: Webhook) -> None:
-        with suppress(CursorLost):
-            try:
-                while batch := await self._store.waiting_deliveries(webhook.id, DELIVERIES):
-                    for delivery in batch:
-                        after = await self._send(webhook, delivery)
-                        if after is None:
-                            return
-                        webhook = after
-            except CursorLost:
-                raise
-            except Exception as bug:  # noqa: BLE001 - of one webhook
-                if not (isinstance(bug, Fault) and bug.is_outage):
-                    self._log_bug(webhook, bug)
-                    await asyncio.sleep(FIRST_RETRY / 1_000)  # other webhooks go on
+        try:
+            while batch := await self._store.waiting_deliveries(webhook.id, DELIVERIES):
+                for delivery in batch:
+                    after = await self._send(webhook, delivery)
+                    if after is None:
+                        return
+                    webhook = after
+        except CursorLost:
+            pass
+        except Exception as bug:  # noqa: BLE001 - of one webhook
+            if not (isinstance(bug, Fault) and bug.is_outage):
+                self._log_bug(webhook, bug)
+                await asyncio.sleep(FIRST_RETRY / 1_000)  # other webhooks go on
 
     def _log_bug(self, webhook: Webhook, bug: Exception) -> None:
         """Without the message, which may have the URL."""
