@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeGuard
 
 from watchword.domain.actors import USER_PREFIX, ProfileField
-from watchword.domain.declared_entities import Entity
 from watchword.domain.errors import Fault
 from watchword.domain.names import (
     DATAHUB_POLICY_PREFIX,
@@ -253,8 +252,8 @@ class ImportedPerson:
         return {ProfileField.DISPLAY_NAME: self.display_name, ProfileField.EMAIL: self.email}
 
     @property
-    def account(self) -> Entity:
-        return Entity(self.urn, self.display_name or name_of(self.urn), self.description, DATAHUB_SET)
+    def account_name(self) -> str:
+        return self.display_name or name_of(self.urn)
 
 
 def read_person(urn: str, aspects: Mapping[str, Mapping[str, Any]]) -> ImportedPerson:
@@ -280,7 +279,13 @@ def read_person(urn: str, aspects: Mapping[str, Mapping[str, Any]]) -> ImportedP
     )
 
 
-def read_group(urn: str, aspects: Mapping[str, Mapping[str, Any]], members: Collection[str]) -> Entity:
+class ImportedGroup(NamedTuple):
+    urn: str
+    name: str
+    description: str | None
+
+
+def read_group(urn: str, aspects: Mapping[str, Mapping[str, Any]]) -> ImportedGroup:
     if not _passes(urn, check_group):
         raise LeftOut("its urn is not valid here")
     if aspects.get("status", {}).get("removed") is True:
@@ -289,8 +294,7 @@ def read_group(urn: str, aspects: Mapping[str, Mapping[str, Any]], members: Coll
         raise LeftOut("it does not exist in DataHub any more")
     info, edited = aspects.get("corpGroupInfo", {}), aspects.get("corpGroupEditableInfo", {})
     description = description_from(edited.get("description") or info.get("description"))
-    name = name_from(info.get("displayName"), name_of(urn))
-    return Entity(urn, name, description, DATAHUB_SET, frozenset(members))
+    return ImportedGroup(urn, name_from(info.get("displayName"), name_of(urn)), description)
 
 
 @dataclass(frozen=True, slots=True)

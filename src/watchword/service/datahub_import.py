@@ -187,7 +187,7 @@ class DataHubImport:
                 continue
             found.actors.add(urn)
             if is_account(urn):
-                found.accounts.append(person.account)
+                found.accounts.append(Entity(urn, person.account_name, person.description, DATAHUB_SET))
             for group in person.groups:
                 found.members.setdefault(group, set()).add(urn)
             if urn in self._root_actors:
@@ -215,7 +215,8 @@ class DataHubImport:
         unknown = dict(people.members)
         async for urn, aspects in self._entities(GROUP_PREFIX, Noun.GROUPS):
             try:
-                groups.append(read_group(urn, aspects, people.members.get(urn, ())))
+                members = frozenset(people.members.get(urn, ()))
+                groups.append(Entity(*read_group(urn, aspects), DATAHUB_SET, members))
             except LeftOut as left_out:
                 self._report.add(Noun.GROUPS, Outcome.LEFT_OUT, urn, str(left_out))
             unknown.pop(urn, None)
