@@ -393,8 +393,7 @@ class ChangeKind(Enum):
     DELETE = "DELETE"
 
 
-@dataclass(frozen=True, slots=True)
-class Change(Generic[T]):
+class Change(NamedTuple, Generic[T]):
     kind: ChangeKind
     urn: str
     before: T | None
@@ -404,8 +403,7 @@ class Change(Generic[T]):
 PolicyChange = Change[Policy]
 
 
-@dataclass(frozen=True, slots=True)
-class PartPlan(Generic[T, C]):
+class PartPlan(NamedTuple, Generic[T, C]):
     """For one kind of what a set declares: the changes to make, and what is no longer declared and stays in the set."""
 
     changes: tuple[C, ...] = ()
