@@ -86,7 +86,7 @@ class Operations:
             plan = await self._plan(truncation)
         if truncation.dry_run:
             return plan, None
-        return plan, await self._started(await self._authority.change(grant, self._store.add_operation, plan))
+        return plan, await self._changed(await self._authority.change(grant, self._store.add_operation, plan))
 
     async def get(self, grant: Grant, task: TaskId) -> TrackedOperation:
         grant.expect(TRUNCATE)
@@ -100,9 +100,9 @@ class Operations:
     async def cancel(self, grant: Grant, task: TaskId) -> TrackedOperation:
         grant.expect(TRUNCATE)
         number = (await self._find(task)).number
-        return await self._started(await self._authority.change(grant, self._store.request_cancel, number))
+        return await self._changed(await self._authority.change(grant, self._store.request_cancel, number))
 
-    async def _started(self, operation: Operation) -> TrackedOperation:
+    async def _changed(self, operation: Operation) -> TrackedOperation:
         self._wake()
         return await self._tracked(operation)
 
