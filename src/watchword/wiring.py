@@ -204,7 +204,7 @@ async def open_whole(
             steady = SteadyClock(clock, system_clock, lambda: time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000)
             planner = RetentionPlanner(engine, operations, settings.index_names, home, steady)
             scheduler = RetentionScheduler(store, planner, new_id(), supervisor.wake, log)
-            runs = RetentionRuns(store, core.authority, planner, scheduler, supervisor.wake)
+            runs = RetentionRuns(store, core.authority, planner, scheduler)
             seal = Sealer(Secret(hmac.digest(core.salt.reveal(), b"cookies", "sha256")))
             target = settings.event_stream
             stream = None if target is None else EventStream(store, core.feed, open_sink(target), new_id())

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, Protocol, TypeGuard
 from watchword.domain.actors import USER_PREFIX, ProfileField
 from watchword.domain.errors import Fault
 from watchword.domain.names import (
+    DATAHUB_POLICY_PREFIX,
     DATAHUB_TOKEN_PREFIX,
     GROUP_PREFIX,
     MAX_DESCRIPTION,
@@ -42,7 +43,6 @@ from watchword.domain.policies import (
 from watchword.domain.secret import Secret
 from watchword.domain.tokens import TokenRecord, TokenType, check_token_id
 
-DATAHUB_POLICY = "urn:li:dataHubPolicy:"
 TOKEN_INFO, USER_KEY, POLICY_INFO = "dataHubAccessTokenInfo", "corpUserKey", "dataHubPolicyInfo"
 PERSON_ASPECTS = (
     USER_KEY, "corpUserInfo", "corpUserEditableInfo", "corpUserStatus", "status", "groupMembership",
@@ -53,7 +53,7 @@ ASPECTS: Mapping[str, tuple[str, ...]] = {
     USER_PREFIX: PERSON_ASPECTS,
     GROUP_PREFIX: GROUP_ASPECTS,
     DATAHUB_TOKEN_PREFIX: (TOKEN_INFO,),
-    DATAHUB_POLICY: (POLICY_INFO,),
+    DATAHUB_POLICY_PREFIX: (POLICY_INFO,),
 }
 """What is read, by the beginning of the urn."""
 UNREADABLE: Mapping[str, Mapping[str, Any]] = {
@@ -204,16 +204,10 @@ def cleaned(value: object, most: int) -> str:
 
 def name_from(value: object, instead: str) -> str:
     """The name if it is valid, else the name cleaned, else another."""
-    if isinstance(value, str):
-        try:
-            return check_name(value)
-        except Fault:
-            pass
-    name = cleaned(value, MAX_NAME)
-    try:
-        return check_name(name)
-    except Fault:
-        return cleaned(instead, MAX_NAME)
+    for name in (value, cleaned(value, MAX_NAME)):
+        if _passes(name, check_name):
+            return name
+    return cleaned(instead, MAX_NAME)
 
 
 def description_from(value: object) -> str | None:
@@ -229,7 +223,7 @@ def _texts(value: object) -> list[str]:
     return [one for one in value if isinstance(one, str)] if isinstance(value, list) else []
 
 
-def _passes(check: Callable[[str, str], str], value: object) -> bool:
+def _passes(value: object, check: Callable[[str, str], str]) -> TypeGuard[str]:
     """Return whether it is a text that passes this check."""
     try:
         return isinstance(value, str) and bool(check(value, "value"))
@@ -265,14 +259,14 @@ class ImportedPerson:
 def read_person(urn: str, aspects: Mapping[str, Mapping[str, Any]]) -> ImportedPerson:
     if USER_KEY not in aspects:
         raise LeftOut(f"it has no row {USER_KEY}: DataHub does not accept its tokens")
-    if not _passes(check_actor, urn):
+    if not _passes(urn, check_actor):
         raise LeftOut("its urn is reserved or not valid here")
     status, removed = (aspects.get(name, {}) for name in ("corpUserStatus", "status"))
     states = [status["status"] == "SUSPENDED"] if status.get("status") in ("SUSPENDED", "ACTIVE") else []
     states += [removed["removed"] is not False] if "removed" in removed else []
     info, edited = (aspects.get(name, {}) for name in ("corpUserInfo", "corpUserEditableInfo"))
     names = [name for source in (edited, info) for name in (source.get("displayName"), source.get("fullName")) if name]
-    emails = [email for email in (edited.get("email"), info.get("email")) if _passes(check_email, email)]
+    emails = [email for email in (edited.get("email"), info.get("email")) if _passes(email, check_email)]
     groups = _texts(aspects.get("groupMembership", {}).get("groups"))
     groups += _texts(aspects.get("nativeGroupMembership", {}).get("nativeGroups"))
     return ImportedPerson(
@@ -292,7 +286,7 @@ class ImportedGroup(NamedTuple):
 
 
 def read_group(urn: str, aspects: Mapping[str, Mapping[str, Any]]) -> ImportedGroup:
-    if not _passes(check_group, urn):
+    if not _passes(urn, check_group):
         raise LeftOut("its urn is not valid here")
     if aspects.get("status", {}).get("removed") is True:
         raise LeftOut("it was removed in DataHub")
@@ -336,7 +330,7 @@ def read_token(token_id: str, info: Mapping[str, Any], rules: TokenRules) -> Tok
     token itself does not correct it at the first use, because a service account is one by its urn here.
     """
     actor, end = info.get("actorUrn"), info.get("expiresAt")
-    if not isinstance(actor, str) or not _passes(check_actor, actor):
+    if not _passes(actor, check_actor):
         raise LeftOut("its actor is reserved, or its urn is not valid here")
     if actor not in rules.actors:
         raise LeftOut(NO_ACTOR)
@@ -357,7 +351,7 @@ def read_token(token_id: str, info: Mapping[str, Any], rules: TokenRules) -> Tok
         name=name_from(info.get("name"), _NO_NAME),
         description=description_from(info.get("description")),
         actor_urn=actor,
-        owner_urn=owner if isinstance(owner, str) and _passes(check_urn, owner) else actor,
+        owner_urn=owner if _passes(owner, check_urn) else actor,
         created_at=made if _is_time(made) else rules.now,
         expires_at=end,
     )
@@ -380,15 +374,15 @@ def read_policy(urn: str, info: Mapping[str, Any], other_groups: Collection[str]
     words = _texts(info.get("privileges"))
     users, groups = frozenset(_texts(actors.get("users"))), frozenset(_texts(actors.get("groups")))
     known_users, known_groups = (
-        frozenset(user for user in users if _passes(check_actor, user)),
-        frozenset(group for group in groups - frozenset(other_groups) if _passes(check_group, group)),
+        frozenset(user for user in users if _passes(user, check_actor)),
+        frozenset(group for group in groups - frozenset(other_groups) if _passes(group, check_group)),
     )
     lost = _listed("privileges", (word for word in words if word not in Privilege.__members__))
     lost += _listed("roles", _texts(actors.get("roles")))
     lost += _listed("users", users - known_users) + _listed("groups", groups - known_groups)
     lost += [name for name in ("allGroups", "resourceOwners") if actors.get(name) is True]
     made = Policy(
-        urn=POLICY_PREFIX + urn.removeprefix(DATAHUB_POLICY),
+        urn=POLICY_PREFIX + urn.removeprefix(DATAHUB_POLICY_PREFIX),
         name=name_from(info.get("displayName"), name_of(urn)),
         description=description_from(info.get("description")),
         state=PolicyState.ACTIVE if info.get("state") == "ACTIVE" else PolicyState.INACTIVE,
@@ -404,7 +398,7 @@ def read_policy(urn: str, info: Mapping[str, Any], other_groups: Collection[str]
     if not (made.users or made.groups or made.all_users):
         raise LeftOut("it names no user or group that can be named here; roles do not exist here")
     try:
-        check_short_id(urn.removeprefix(DATAHUB_POLICY), "id")
+        check_short_id(urn.removeprefix(DATAHUB_POLICY_PREFIX), "id")
         check_policy(made)
     except Fault as fault:
         raise LeftOut(fault.message) from None

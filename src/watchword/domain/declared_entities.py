@@ -6,22 +6,24 @@ no longer declares are deleted. Accounts are never deleted, because that would r
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from watchword.domain.errors import Fault, Reason, invalid
+from watchword.domain.errors import Fault, Reason, check_length, invalid
 from watchword.domain.names import (
     ACCOUNT_PREFIX,
     GROUP_PREFIX,
-    check_account_id,
     check_actor,
     check_description,
+    check_lower_id,
     check_name,
     check_short_id,
 )
 from watchword.domain.policies import (
     MAX_DECLARED,
     MAX_ENTRIES,
+    Change,
     ChangeKind,
+    PartPlan,
     Policy,
     PolicyDeclaration,
     PolicyPlan,
@@ -73,22 +75,8 @@ class DeclaredEntities:
     open_groups: frozenset[str] = frozenset()  # those without declared members
 
 
-@dataclass(frozen=True, slots=True)
-class EntityChange:
-    kind: ChangeKind
-    urn: str
-    before: Entity | None
-    after: Entity | None
-
-
-@dataclass(frozen=True, slots=True)
-class EntityPlan:
-    """The changes to make, and the groups and accounts of the set that are no longer declared and stay in it."""
-
-    changes: tuple[EntityChange, ...]
-    undeclared: tuple[Entity, ...]
-
-
+EntityChange = Change[Entity]
+EntityPlan = PartPlan[Entity, EntityChange]
 NO_ENTITIES = DeclaredEntities()
 
 
@@ -96,19 +84,20 @@ def check_entities(
     groups: Sequence[DeclaredGroup], accounts: Sequence[DeclaredAccount], set_name: str
 ) -> DeclaredEntities | None:
     """Validate what a set declares; the fault names the group or account and the field. None: nothing."""
+    check_length(groups, "groups", MAX_DECLARED)
     members: dict[str, frozenset[str]] = {}
-    for index, group in enumerate(_limited(groups, "groups")):
+    for index, group in enumerate(groups):
         where = f"groups[{index}]"
         urn = GROUP_PREFIX + check_short_id(group.id, f"{where}.id")
         _check_texts(group, where, twice=urn in members)
         declared = group.members or frozenset()
-        if len(declared) > MAX_ENTRIES:
-            raise invalid(f"{where}.members", f"{where}.members may have at most {MAX_ENTRIES:,} entries.")
+        check_length(declared, f"{where}.members", MAX_ENTRIES)
         members[urn] = frozenset(check_actor(member, f"{where}.members") for member in declared)
+    check_length(accounts, "accounts", MAX_DECLARED)
     made: dict[str, Entity] = {}
-    for index, account in enumerate(_limited(accounts, "accounts")):
+    for index, account in enumerate(accounts):
         where = f"accounts[{index}]"
-        urn = ACCOUNT_PREFIX + check_account_id(account.id, f"{where}.id")
+        urn = ACCOUNT_PREFIX + check_lower_id(account.id, f"{where}.id")
         _check_texts(account, where, twice=urn in made)
         if account.groups - members.keys():
             raise invalid(f"{where}.groups", f"{where}.groups must be urns of groups that the same file declares.")
@@ -120,12 +109,6 @@ def check_entities(
     )
     open_groups = frozenset(GROUP_PREFIX + group.id for group in groups if group.members is None)
     return DeclaredEntities(entities, tuple(made.values()), open_groups) if entities or made else None
-
-
-def _limited(declared: Sequence[DeclaredGroup] | Sequence[DeclaredAccount], field: str) -> Sequence[Any]:
-    if len(declared) > MAX_DECLARED:
-        raise invalid(field, f"{field} may have at most {MAX_DECLARED:,} entries.")
-    return declared
 
 
 def _check_texts(declared: DeclaredGroup | DeclaredAccount, where: str, *, twice: bool) -> None:
@@ -148,20 +131,18 @@ def plan_declaration(
     `entities` are those that are declared and those of the set.
     """
     plan = reconcile(policies, declared, prune=prune)
-    changes, undeclared = _reconcile_entities(entities, declared, prune=prune)
+    entity_plan = _reconcile_entities(entities, declared, prune=prune)
     ruled = plan_rules(rules, declared.rules, declared.set_name, prune=prune)
     hooked = plan_webhooks(webhooks, declared.webhooks, declared.set_name, prune=prune)
     return replace(
         plan,
-        entities=EntityPlan(changes, undeclared) if changes or undeclared else None,
+        entities=entity_plan if entity_plan.changes or entity_plan.undeclared else None,
         rules=ruled if ruled.changes or ruled.undeclared else None,
         webhooks=hooked if hooked.changes or hooked.undeclared else None,
     )
 
 
-def _reconcile_entities(
-    current: Iterable[Entity], declared: PolicyDeclaration, *, prune: bool
-) -> tuple[tuple[EntityChange, ...], tuple[Entity, ...]]:
+def _reconcile_entities(current: Iterable[Entity], declared: PolicyDeclaration, *, prune: bool) -> EntityPlan:
     wanted, set_name = declared.entities or NO_ENTITIES, declared.set_name
     kept = {entity.urn: entity for entity in current}
     changes: list[EntityChange] = []
@@ -181,9 +162,9 @@ def _reconcile_entities(
             changes.append(EntityChange(ChangeKind.UPDATE, entity.urn, before, entity))
     left = tuple(entity for entity in kept.values() if entity.set_name == set_name and not entity.deleted)
     if not prune:
-        return tuple(changes), left
+        return EntityPlan(tuple(changes), left)
     for gone in left:
         after = None if gone.is_group else replace(gone, set_name=None)
         kind = ChangeKind.DELETE if after is None else ChangeKind.UPDATE
         changes.append(EntityChange(kind, gone.urn, gone, after))
-    return tuple(changes), ()
+    return EntityPlan(tuple(changes))

@@ -105,12 +105,6 @@ def check_host(text: str) -> str | None:
     return check_name(text, "host")
 
 
-def too_many_codes(millis: int, message: str) -> Fault:
-    """`millis`: the wait until the next try is allowed."""
-    seconds = max(-(-millis // 1000), 1)
-    return Fault(Reason.TOO_MANY_CODES, f"{message} Try again in {seconds:,} s.", retryAfter=seconds)
-
-
 def no_device() -> Fault:
     """The same for a wrong, an expired and a used code."""
     return Fault(Reason.DEVICE_NOT_FOUND, "No terminal is waiting with this code. Compare it, or start again there.")

@@ -52,20 +52,15 @@ class TaskId:
 
 def requested_task(task: object, node: object, number: object) -> TaskId:
     """The task named by `task`, by `nodeId` and `taskId`, or by both, which must agree."""
-    if task is None and node is None and number is None:
-        raise invalid("task", f"{FORM}; or give nodeId and taskId.")
-    named = None
-    if task is not None:
-        if not isinstance(task, str):
-            raise invalid("task", f"{FORM}, a string.")
-        named = TaskId.parse(task)
-    if node is None and number is None:
-        assert named is not None
-        return named
-    parts = _from_parts(node, number)
-    if named is not None and named != parts:
+    if not isinstance(task, str | None):
+        raise invalid("task", f"{FORM}, a string.")
+    named = None if task is None else TaskId.parse(task)
+    parts = None if node is None and number is None else _from_parts(node, number)
+    if named is not None and parts is not None and named != parts:
         raise invalid("task", "task and nodeId with taskId must name the same task; give one of the two forms.")
-    return parts
+    if (one := named or parts) is None:
+        raise invalid("task", f"{FORM}; or give nodeId and taskId.")
+    return one
 
 
 def _from_parts(node: object, number: object) -> TaskId:

@@ -7,6 +7,7 @@ The kind of a reason sets its status number, for HTTP and GraphQL:
     429 THROTTLED     500 SERVER_ERROR      503 UNAVAILABLE    and HTTP's own 405, 408, 413, 414, 415
 """
 
+from collections.abc import Iterable, Sequence, Sized
 from enum import Enum, unique
 from typing import Any, NamedTuple
 
@@ -172,6 +173,10 @@ class Fault(Exception):
         return self.reason.kind
 
     @property
+    def for_log(self) -> str:
+        return f"{self.message} {self.cause or ''}".strip()
+
+    @property
     def is_outage(self) -> bool:
         """Whether the same request may succeed later."""
         return self.kind is UNAVAILABLE
@@ -180,6 +185,30 @@ class Fault(Exception):
 def invalid(field: str, message: str) -> Fault:
     """The fault for an invalid value. The message names the field and what is allowed."""
     return Fault(Reason.INVALID_FIELD, message, field=field)
+
+
+def check_whole(value: object, field: str, least: int, most: int, allowed: str = "") -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise invalid(field, f"{field} must be {allowed or f'a whole number from {least:,} to {most:,}'}.")
+    return value
+
+
+def check_length(entries: Sized, field: str, most: int) -> None:
+    if len(entries) > most:
+        raise invalid(field, f"{field} may have at most {most:,} entries.")
+
+
+def check_known(names: Iterable[str], known: Sequence[str], where: str = "") -> None:
+    """Reject unknown fields: a misspelt one must not be ignored."""
+    for name in names:
+        if name not in known:
+            raise invalid(where + name[:80], f"There is no field {name[:80]!r}; there are: {', '.join(known)}.")
+
+
+def too_often(reason: Reason, millis: int, message: str) -> Fault:
+    """`millis`: the wait until the next try is allowed."""
+    seconds = max(-(-millis // 1000), 1)
+    return Fault(reason, f"{message} Try again in {seconds:,} s.", retryAfter=seconds)
 
 
 class OperatorError(Exception):

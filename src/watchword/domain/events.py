@@ -6,14 +6,14 @@ For a SIEM an event has the fields of the Elastic Common Schema (ECS).
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from enum import Enum
-from ipaddress import ip_address
 from typing import Any, NamedTuple, Protocol, Self
 
-from watchword.domain.errors import invalid
+from watchword.domain.errors import check_length, invalid
 from watchword.domain.filters import DEFAULT_COUNT, check_page_size
+from watchword.domain.lifetimes import iso
 from watchword.domain.names import check_text, policy_urn
+from watchword.domain.networks import parse_address
 
 MAX_WORDS = 100
 MAX_PAGE_BYTES = 1024 * 1024  # details of one page; a larger page ends early
@@ -284,8 +284,7 @@ def parse_cursor(text: str, field_name: str = "cursor") -> Cursor:
 
 def _words(fields: Mapping[str, Any], name: str) -> tuple[str, ...]:
     words: Sequence[str] = fields.get(name) or ()
-    if len(words) > MAX_WORDS:
-        raise invalid(name, f"{name} may have at most {MAX_WORDS} entries.")
+    check_length(words, name, MAX_WORDS)
     return tuple(dict.fromkeys(check_text(word, name, MAX_WORD) for word in words))
 
 
@@ -303,32 +302,20 @@ _REJECTIONS = frozenset({Action.ACCESS_DENIED.value, Action.AUTHENTICATION_FAILE
 _FAILURES = _REJECTIONS | {Action.OPERATION_FAILED.value}
 # By the noun of an action: its ECS categories, and the type that names what was changed.
 _CATEGORIES: dict[str, tuple[list[str], list[str]]] = {
-    "token": (["iam"], ["user"]),
-    "tokens": (["iam"], ["user"]),
-    "account": (["iam"], ["user"]),
-    "actor": (["iam"], ["user"]),
+    **dict.fromkeys(("token", "tokens", "account", "actor"), (["iam"], ["user"])),
     "group": (["iam"], ["group"]),
-    "policy": (["iam"], ["admin"]),
-    "datahub": (["iam"], ["admin"]),
+    **dict.fromkeys(("policy", "datahub"), (["iam"], ["admin"])),
     "access": (["api"], []),
-    "authentication": (["authentication"], []),
+    **dict.fromkeys(("authentication", "device"), (["authentication"], [])),
     "session": (["authentication", "session"], []),
-    "device": (["authentication"], []),
-    "operation": (["database"], []),
-    "store": (["database"], []),
+    **dict.fromkeys(("operation", "store"), (["database"], [])),
 }
 _OTHER_CATEGORY: tuple[list[str], list[str]] = (["configuration"], [])
 _TYPES = {
-    "created": "creation",
-    "derived": "creation",
-    "rotated": "creation",
-    "imported": "creation",
-    "revoked": "deletion",
-    "deleted": "deletion",
+    **dict.fromkeys(("created", "derived", "rotated", "imported"), "creation"),
+    **dict.fromkeys(("revoked", "deleted"), "deletion"),
     "denied": "denied",
-    "expiring": "info",
-    "new_network": "info",
-    "found_by_scan": "info",
+    **dict.fromkeys(("expiring", "new_network", "found_by_scan"), "info"),
 }
 _SIGN_IN_TYPES = {"started": "start", "failed": "start", "ended": "end"}
 _OPERATION_TYPES = {"failed": "error"}
@@ -340,7 +327,7 @@ def ecs_fields(event: KeptEvent) -> dict[str, Any]:
     categories, named = _CATEGORIES.get(noun, _OTHER_CATEGORY)
     user: dict[str, Any] = {"id": event.actor}
     fields: dict[str, Any] = {
-        "@timestamp": datetime.fromtimestamp(event.at / 1000, UTC).isoformat(timespec="milliseconds")[:-6] + "Z",
+        "@timestamp": iso(event.at),
         "ecs": {"version": ECS_VERSION},
         "event": {
             "kind": "event",
@@ -366,7 +353,7 @@ def ecs_fields(event: KeptEvent) -> dict[str, Any]:
         fields["event"]["reason"] = event.detail["reason"]
     if event.bearer_id is not None:
         fields["watchword"]["token"] = {"id": event.bearer_id}
-    if _is_address(event.peer):
+    if parse_address(event.peer) is not None:
         fields["source"] = {"ip": event.peer}
     elif event.peer:
         fields["watchword"]["peer"] = event.peer
@@ -381,14 +368,6 @@ def _type(categories: list[str], verb: str) -> str:
     if "database" in categories:
         return _OPERATION_TYPES.get(verb, "change")
     return _TYPES.get(verb, "change")
-
-
-def _is_address(text: str) -> bool:
-    try:
-        ip_address(text)
-    except ValueError:
-        return False
-    return True
 
 
 class Transport(Enum):

@@ -10,7 +10,7 @@ from enum import Enum
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from watchword.domain.errors import invalid
+from watchword.domain.errors import check_length, invalid
 from watchword.domain.lifetimes import parse_iso
 from watchword.domain.names import check_text, own_token_urn
 from watchword.domain.policies import Policy, PolicyState
@@ -293,8 +293,7 @@ def check_page_size(count: int | None, least: int = 1) -> int:
 
 
 def check_filter_sizes(values: Sequence[int]) -> None:
-    if len(values) > MAX_FILTERS:
-        raise invalid("filters", f"filters may have at most {MAX_FILTERS} entries.")
+    check_length(values, "filters", MAX_FILTERS)
     if sum(values) > MAX_VALUES:
         raise invalid("filters.values", f"filters may have at most {MAX_VALUES:,} values together.")
 

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import NamedTuple, Self
 
-from watchword.domain.errors import invalid
+from watchword.domain.errors import check_whole, invalid
 
 ENDING = "aspect_v1"
 TIME = "timestampMillis"
@@ -174,9 +174,7 @@ class Histogram:
 
 
 def check_spans(value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MAX_SPANS:
-        raise invalid("spans", f"spans must be a whole number from 1 to {MAX_SPANS}.")
-    return value
+    return check_whole(value, "spans", 1, MAX_SPANS)
 
 
 @dataclass(frozen=True, slots=True)

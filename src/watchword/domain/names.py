@@ -35,7 +35,7 @@ UNKNOWN_ACTOR = "urn:li:corpuser:__unknown"
 _URN = re.compile(r"urn:[A-Za-z0-9][A-Za-z0-9-]{0,31}:[\x21-\x7e]+", re.ASCII)
 # Not all of RFC 5322: one @, and no character that quotes, lists or hides an address.
 _EMAIL = re.compile(r'[^\s@<>()\[\],;:"\\]{1,64}@[^\s@<>()\[\],;:"\\]+')
-_ACCOUNT_ID = re.compile(r"[a-z0-9-]{1,60}", re.ASCII)
+_LOWER_ID = re.compile(r"[a-z0-9-]{1,60}", re.ASCII)
 _SHORT_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", re.ASCII)
 _NOT_ACTORS = frozenset(
     {
@@ -101,11 +101,12 @@ def check_group(value: str, field: str) -> str:
 
 
 def is_account(urn: str) -> bool:
-    return urn.startswith(ACCOUNT_PREFIX) and _ACCOUNT_ID.fullmatch(urn, len(ACCOUNT_PREFIX)) is not None
+    return urn.startswith(ACCOUNT_PREFIX) and _LOWER_ID.fullmatch(urn, len(ACCOUNT_PREFIX)) is not None
 
 
-def check_account_id(value: str, field: str) -> str:
-    if not _ACCOUNT_ID.fullmatch(value):
+def check_lower_id(value: str, field: str) -> str:
+    """The last part of a service account's urn, or the id of a webhook."""
+    if not _LOWER_ID.fullmatch(value):
         raise invalid(field, f"{field} must have 1 to 60 lower-case letters, digits or hyphens.")
     return value
 

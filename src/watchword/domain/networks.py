@@ -18,14 +18,14 @@ MAX_NETWORKS = 16
 
 def within(address: str, networks: Iterable[Network]) -> bool:
     """Whether the address, or the IPv4 address mapped to it, is in one of the networks."""
-    parsed = _parse(address)
+    parsed = parse_address(address)
     return parsed is not None and any(parsed in network for network in networks)
 
 
 @lru_cache(4_096)
 def network_of(client: str) -> str:
     """The network of a client's address. Anything else, such as a Unix socket, is returned unchanged."""
-    address = _parse(client)
+    address = parse_address(client)
     if address is None:
         return client
     return str(ipaddress.ip_network((int(address), 24 if address.version == 4 else 48), strict=False))
@@ -33,7 +33,7 @@ def network_of(client: str) -> str:
 
 def subscriber_of(peer: str) -> str:
     """The address, or the IPv6 network that one subscriber gets. Text that is not an address stays as it is."""
-    address = _parse(peer)
+    address = parse_address(peer)
     if address is None or address.version == 4:
         return peer
     return str(ipaddress.ip_network((int(address), IPV6_SUBSCRIBER_BITS), strict=False))
@@ -41,11 +41,12 @@ def subscriber_of(peer: str) -> str:
 
 def origin_of(peer: str) -> str:
     """The subscriber of a peer, for limits. All loopback addresses are one origin."""
-    address = _parse(peer)
+    address = parse_address(peer)
     return "loopback" if address is not None and address.is_loopback else subscriber_of(peer)
 
 
-def _parse(text: str) -> Address | None:
+def parse_address(text: str) -> Address | None:
+    """An IPv4 address in place of the IPv6 address that it is mapped to."""
     try:
         parsed = ipaddress.ip_address(text)
     except ValueError:

@@ -14,7 +14,7 @@ from enum import Enum
 from typing import Any, NamedTuple, Self
 
 from watchword.domain.engine import CANCELLED, DEFAULT_BATCH, Counters, TaskId, TaskStatus
-from watchword.domain.errors import invalid
+from watchword.domain.errors import check_known, check_whole, invalid
 from watchword.domain.events import Action, Detail, Event
 from watchword.domain.indices import Aspect, RowCount, check_word
 
@@ -167,16 +167,15 @@ def requested_aspect(parameters: Mapping[str, Any]) -> Aspect:
 
 
 def parse_truncation(parameters: Mapping[str, Any], now: int) -> Truncation:
-    """Rejects unknown fields: a misspelt dryRun must not start a real run."""
-    for name in parameters:
-        if name not in FIELDS:
-            raise invalid(name[:80], f"There is no field {name[:80]!r}; there are: {', '.join(FIELDS)}.")
-    aspect = requested_aspect(parameters)
-    until = _integer(parameters, "endTimeMillis", 0, now, f"milliseconds since 1970, not in the future ({now})")
+    check_known(parameters, FIELDS)  # a misspelt dryRun must not start a real run
+    aspect, until = requested_aspect(parameters), parameters.get("endTimeMillis")
     if until is None:
         raise invalid("endTimeMillis", "endTimeMillis must be given: rows up to this moment are deleted.")
-    batch = _integer(parameters, "batchSize", 1, MAX_BATCH, f"a whole number from 1 to {MAX_BATCH:,}")
-    timeout = _integer(parameters, "timeoutSeconds", 1, MAX_TIMEOUT, f"a whole number from 1 to {MAX_TIMEOUT:,}")
+    check_whole(until, "endTimeMillis", 0, now, f"milliseconds since 1970, not in the future ({now})")
+    batch, timeout = (
+        None if parameters.get(name) is None else check_whole(parameters[name], name, 1, most)
+        for name, most in (("batchSize", MAX_BATCH), ("timeoutSeconds", MAX_TIMEOUT))
+    )
     force_delete, force_copy = _boolean(parameters, "forceDeleteByQuery"), _boolean(parameters, "forceReindex")
     if force_delete and force_copy:
         raise invalid("forceReindex", "forceDeleteByQuery and forceReindex must not both be true.")
@@ -189,15 +188,6 @@ def parse_truncation(parameters: Mapping[str, Any], now: int) -> Truncation:
         force_delete=force_delete,
         force_copy=force_copy,
     )
-
-
-def _integer(parameters: Mapping[str, Any], name: str, least: int, most: int, allowed: str) -> int | None:
-    value = parameters.get(name)
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        raise invalid(name, f"{name} must be {allowed}.")
-    return value
 
 
 def _boolean(parameters: Mapping[str, Any], name: str, *, default: bool = False) -> bool:

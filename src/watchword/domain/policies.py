@@ -15,9 +15,9 @@ API stay unchanged; declaring a policy of another set is a conflict.
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
-from watchword.domain.errors import Fault, Reason, invalid
+from watchword.domain.errors import Fault, Reason, check_length, invalid
 from watchword.domain.names import (
     POLICY_PREFIX,
     check_actor,
@@ -41,6 +41,9 @@ if TYPE_CHECKING:
     from watchword.domain.declared_entities import DeclaredEntities, EntityChange, EntityPlan
     from watchword.domain.retention import RetentionRule, RuleChange, RulePlan
     from watchword.domain.webhooks import Webhook, WebhookChange, WebhookPlan
+
+T = TypeVar("T")
+C = TypeVar("C")
 
 ROOT_POLICY = POLICY_PREFIX + "root"
 MAX_ENTRIES = 1_000
@@ -215,12 +218,6 @@ def out_of_scope(right: Right, scopes: Sequence[str]) -> Fault:
     return _lacking(right, f"This token is limited to the scopes {named}, without {without}. Use another token.")
 
 
-def scope_not_granted(actor: str, scope: str) -> Fault:
-    """For a token that would name a scope its actor does not hold."""
-    message = f"No policy grants the scope {scope} to {actor}. Ask someone who manages policies."
-    return Fault(Reason.MISSING_SCOPE, message, scope=scope)
-
-
 def _described(right: Right) -> str:
     return f"scope {right}" if isinstance(right, str) else f"privilege {right.display_name!r} ({right.name})"
 
@@ -288,7 +285,8 @@ class PolicySet:
         """Every scope that a new token names must be granted to its actor."""
         for scope in scopes or ():
             if not self.holds(actor, groups, right_of(scope, "scopes")):
-                raise scope_not_granted(actor, scope)
+                message = f"No policy grants the scope {scope} to {actor}. Ask someone who manages policies."
+                raise Fault(Reason.MISSING_SCOPE, message, scope=scope)
 
 
 def included(privileges: Iterable[Privilege]) -> frozenset[Privilege]:
@@ -395,12 +393,21 @@ class ChangeKind(Enum):
     DELETE = "DELETE"
 
 
-@dataclass(frozen=True, slots=True)
-class PolicyChange:
+class Change(NamedTuple, Generic[T]):
     kind: ChangeKind
     urn: str
-    before: Policy | None
-    after: Policy | None
+    before: T | None
+    after: T | None
+
+
+PolicyChange = Change[Policy]
+
+
+class PartPlan(NamedTuple, Generic[T, C]):
+    """For one kind of what a set declares: the changes to make, and what is no longer declared and stays in the set."""
+
+    changes: tuple[C, ...] = ()
+    undeclared: tuple[T, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -443,8 +450,7 @@ def check_declared(policies: Sequence[Policy], set_name: str = DEFAULT_SET) -> P
     check_short_id(set_name, "set")
     if set_name == DATAHUB_SET:
         raise invalid("set", f"set must not be {DATAHUB_SET}: that set holds imports from DataHub.")
-    if len(policies) > MAX_DECLARED:
-        raise invalid("policies", f"policies may have at most {MAX_DECLARED:,} entries.")
+    check_length(policies, "policies", MAX_DECLARED)
     seen: set[str] = set()
     for index, policy in enumerate(policies):
         where = f"policies[{index}]"

@@ -19,11 +19,11 @@ from zoneinfo import ZoneInfo
 from cronsim import CronSim, CronSimError
 
 from watchword.domain.engine import MAX_KEEP_LAST
-from watchword.domain.errors import Fault, Reason, invalid
+from watchword.domain.errors import Fault, Reason, check_known, check_length, check_whole, invalid
 from watchword.domain.indices import DATAHUB_GC_SERIES, Aspect, Histogram, parse_aspect
 from watchword.domain.lifetimes import DAY, HOUR, iso, parse_iso, written_iso
 from watchword.domain.operations import Operation, Plan
-from watchword.domain.policies import ChangeKind, declared_elsewhere
+from watchword.domain.policies import ChangeKind, PartPlan, declared_elsewhere
 
 EVERY_SERIES = "*"
 FIELDS = (
@@ -304,12 +304,7 @@ class RuleChange:
         return self.series.lower()
 
 
-@dataclass(frozen=True, slots=True)
-class RulePlan:
-    """The changes to make, and the rules of the set that are no longer declared and stay."""
-
-    changes: tuple[RuleChange, ...] = ()
-    undeclared: tuple[StoredRule, ...] = ()
+RulePlan = PartPlan[StoredRule, RuleChange]
 
 
 def plan_rules(
@@ -359,8 +354,7 @@ def check_hold_reason(value: object, where: str = "reason") -> str:
 
 def check_rules(declared: Sequence[Mapping[str, Any]]) -> tuple[RetentionRule, ...]:
     """The rules that a policy set declares. A fault names the entry of `retention` and the field."""
-    if len(declared) > MAX_RULES:
-        raise invalid("retention", f"retention may have at most {MAX_RULES:,} entries.")
+    check_length(declared, "retention", MAX_RULES)
     rules: dict[str, RetentionRule] = {}
     for index, values in enumerate(declared):
         where = f"retention[{index}]."
@@ -373,9 +367,7 @@ def check_rules(declared: Sequence[Mapping[str, Any]]) -> tuple[RetentionRule, .
 
 def parse_rule(written: Mapping[str, Any], where: str = "") -> RetentionRule:
     """Parse plain values under the names in FIELDS. A fault names the field, after the prefix `where`."""
-    for name in written:
-        if name not in FIELDS:
-            raise invalid(where + name[:80], f"There is no field {name[:80]!r}; there are: {', '.join(FIELDS)}.")
+    check_known(written, FIELDS, where)
     given = {name: value for name, value in written.items() if value is not None}
     for needed in ("series", "keep"):
         if needed not in given:
@@ -392,8 +384,8 @@ def parse_rule(written: Mapping[str, Any], where: str = "") -> RetentionRule:
         keep=keep,
         remove_after=remove_after,
         max_size=_size(given["maxSize"], where + "maxSize") if "maxSize" in given else None,
-        max_rows=_number(given["maxRows"], where + "maxRows", MAX_ROWS) if "maxRows" in given else None,
-        keep_last=_number(given["keepLast"], where + "keepLast", MAX_KEEP_LAST) if "keepLast" in given else None,
+        max_rows=check_whole(given["maxRows"], where + "maxRows", 1, MAX_ROWS) if "maxRows" in given else None,
+        keep_last=check_whole(given["keepLast"], where + "keepLast", 1, MAX_KEEP_LAST) if "keepLast" in given else None,
         schedule=_schedule(given.get("schedule", DEFAULT_SCHEDULE), where + "schedule"),
         time_zone=_zone(given.get("timeZone", "UTC"), where + "timeZone"),
         window=None if window is None else parse_window(window, where + "window"),
@@ -430,12 +422,6 @@ def _written_size(size: int) -> str:
     """Format a size in the largest unit of which it is a whole number."""
     unit = next(name for name, number in reversed(_UNITS.items()) if size % number == 0)
     return f"{size // _UNITS[unit]}{unit}"
-
-
-def _number(value: object, where: str, most: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
-        raise invalid(where, f"{where} must be a whole number from 1 to {most:,}.")
-    return value
 
 
 def _share(value: object, where: str) -> float:
@@ -684,9 +670,7 @@ def rules_of_recipe(recipe: Any) -> ConvertedRecipe:
         raise invalid("source.type", f"source.type must be {DATAHUB_GC}.")
     config = _mapping(source.get("config"), "source.config")
     days = config.get("truncate_index_older_than_days", _GC_DAYS)
-    if isinstance(days, bool) or not isinstance(days, int) or not 0 <= days <= _GC_MAX_DAYS:
-        where = "source.config.truncate_index_older_than_days"
-        raise invalid(where, f"{where} must be a whole number from 0 to {_GC_MAX_DAYS:,}.")
+    check_whole(days, "source.config.truncate_index_older_than_days", 0, _GC_MAX_DAYS)
     warnings = [
         f"{name} {_GC_NOTES.get(name, 'has no counterpart here. Leave it to datahub-gc')}."
         for name in config

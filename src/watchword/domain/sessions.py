@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, TypeGuard
 from urllib.parse import quote, urlsplit
 
 from watchword.domain.actors import Bearer, Profile, ProfileField, WritePrecondition
-from watchword.domain.errors import Fault, Reason
+from watchword.domain.errors import Fault, Reason, too_often
 from watchword.domain.events import Action, Detail, Event
 from watchword.domain.lifetimes import MINUTE
 from watchword.domain.names import check_actor, check_email, check_group, check_name, is_account
@@ -113,11 +113,7 @@ def session_identifier(salt: Secret[bytes]) -> Callable[[Secret[str]], str]:
 
 
 def signed_in_too_often(millis: int, whose: str) -> Fault:
-    """`millis`: the wait until the next sign-in is allowed."""
-    seconds = max(-(-millis // 1000), 1)
-    return Fault(
-        Reason.TOO_MANY_SIGN_INS, f"{whose} has signed in too often. Try again in {seconds:,} s.", retryAfter=seconds
-    )
+    return too_often(Reason.TOO_MANY_SIGN_INS, millis, f"{whose} has signed in too often.")
 
 
 MAX_GROUPS = 500

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from watchword.domain.errors import Fault, Reason, invalid
+from watchword.domain.errors import Fault, Reason, check_length, invalid
 from watchword.domain.networks import Network, within
 from watchword.domain.policies import EVERYTHING, PRIVILEGE_NAMES, Privilege, Right, included, right_name, right_of
 from watchword.domain.scopes import ALL_SCOPES, covering
@@ -118,8 +118,7 @@ def wider(field: str, has: str) -> Fault:
 
 
 def _each(values: Sequence[str], field: str, check: Callable[[str, str], str]) -> tuple[str, ...]:
-    if len(values) > MAX_ENTRIES:
-        raise invalid(field, f"{field} may have at most {MAX_ENTRIES} entries.")
+    check_length(values, field, MAX_ENTRIES)
     return tuple(sorted({check(value, f"{field}[{index}]") for index, value in enumerate(values)}))
 
 

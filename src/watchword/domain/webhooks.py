@@ -11,7 +11,6 @@ import re
 from base64 import b64encode
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from enum import Enum
 from hashlib import sha256
 from hmac import digest
@@ -19,12 +18,12 @@ from json import dumps
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-from watchword.domain.errors import Fault, Reason, invalid
+from watchword.domain.errors import Fault, Reason, check_length, invalid
 from watchword.domain.events import Action, KeptEvent
-from watchword.domain.lifetimes import DAY, parse_iso
-from watchword.domain.names import check_actor, check_group, check_name, check_text
+from watchword.domain.lifetimes import DAY, iso, parse_iso
+from watchword.domain.names import check_actor, check_group, check_lower_id, check_name, check_text
 from watchword.domain.networks import Address, Network
-from watchword.domain.policies import ChangeKind, declared_elsewhere
+from watchword.domain.policies import ChangeKind, PartPlan, declared_elsewhere
 from watchword.domain.secret import Secret
 
 CURSOR = "webhooks"
@@ -46,8 +45,8 @@ DEFAULT_OVERLAP, LONGEST_OVERLAP = DAY, 30 * DAY
 SECRET_PREFIX = "whsec_"  # noqa: S105 - a prefix
 SECRET_BYTES = 32
 TEST_TYPE = "webhook.test"
+FILTER_FIELDS = ("actions", "actorUrns", "groupUrns")
 
-_ID = re.compile(r"[a-z0-9-]{1,60}", re.ASCII)
 _URL = re.compile(r"[\x21-\x5b\x5d-\x7e]+", re.ASCII)  # visible, without the backslash, which parsers disagree on
 _HOST = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*\.?", re.ASCII)
 _NUMBER = re.compile(r"[0-9]+|0[xX][0-9A-Fa-f]*", re.ASCII)
@@ -79,6 +78,9 @@ class EventFilter:
     """Who acted."""
     groups: tuple[str, ...] = ()
     """Events about tokens of the members of these groups."""
+
+    def fields(self) -> dict[str, tuple[str, ...]]:
+        return dict(zip(FILTER_FIELDS, (self.actions, self.actors, self.groups), strict=True))
 
     def matches(self, event: KeptEvent, token_groups: Collection[str]) -> bool:
         """`token_groups` are the groups of the actor whose token the event is about."""
@@ -138,10 +140,6 @@ class Attempt:
     @property
     def succeeded(self) -> bool:
         return self.status is not None and 200 <= self.status < 300
-
-    @property
-    def says_gone(self) -> bool:
-        return self.status == 410
 
     def packed(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in self.__slots__}
@@ -238,24 +236,20 @@ def payload(event: KeptEvent, known: KnownNames) -> str:
 
 
 def message_body(type_: str, at: int, data: Mapping[str, Any]) -> str:
-    moment = datetime.fromtimestamp(at / 1_000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    return dumps({"type": type_, "timestamp": moment, "data": data}, ensure_ascii=False, separators=(",", ":"))
+    return dumps({"type": type_, "timestamp": iso(at), "data": data}, ensure_ascii=False, separators=(",", ":"))
 
 
 def secret_text(secret: Secret[bytes]) -> Secret[str]:
     return Secret(SECRET_PREFIX + b64encode(secret.reveal()).decode())
 
 
-def signature(secret: Secret[bytes], message: str, seconds: int, body: bytes) -> str:
-    signed = f"{message}.{seconds}.".encode() + body
-    return "v1," + b64encode(digest(secret.reveal(), signed, sha256)).decode()
-
-
 def signed_headers(secrets: Collection[Secret[bytes]], message: str, seconds: int, body: bytes) -> dict[str, str]:
+    signed = f"{message}.{seconds}.".encode() + body
+    digests = (digest(secret.reveal(), signed, sha256) for secret in secrets)
     return {
         "webhook-id": message,
         "webhook-timestamp": str(seconds),
-        "webhook-signature": " ".join(signature(secret, message, seconds, body) for secret in secrets),
+        "webhook-signature": " ".join(f"v1,{b64encode(one).decode()}" for one in digests),
     }
 
 
@@ -265,7 +259,7 @@ def after_attempt(webhook: Webhook, attempt: Attempt, now: int, jitter: float) -
         return replace(webhook, failing_since=None, failures=0, due_at=0)
     since = now if webhook.failing_since is None else webhook.failing_since
     failed = replace(webhook, failing_since=since, failures=webhook.failures + 1)
-    if attempt.says_gone:
+    if attempt.status == 410:
         return replace(failed, state=WebhookState.DISABLED, stop_reason=StopReason.GONE)
     if now - since >= GIVE_UP:
         return replace(failed, state=WebhookState.STOPPED, stop_reason=StopReason.FAILED)
@@ -280,32 +274,20 @@ def resumed(webhook: Webhook) -> Webhook:
 # What callers give
 
 
-def check_webhook_id(value: str, field: str = "id") -> str:
-    if not _ID.fullmatch(value):
-        raise invalid(field, f"{field} must have 1 to 60 lower-case letters, digits or hyphens.")
-    return value
+def check_filter(fields: Mapping[str, Any]) -> EventFilter:
+    """The filter that these fields name; an absent field is empty."""
+    given = {name: fields.get(name) or () for name in FILTER_FIELDS}
+    for name, values in given.items():
+        check_length(values, name, MAX_FILTER)
+    checks = zip(given.items(), (_check_action, check_actor, check_group), strict=True)
+    return EventFilter(*(tuple(dict.fromkeys(check(word, name) for word in words)) for (name, words), check in checks))
 
 
-def check_filter(actions: Collection[str], actors: Collection[str], groups: Collection[str]) -> EventFilter:
-    for name, values in (("actions", actions), ("actorUrns", actors), ("groupUrns", groups)):
-        if len(values) > MAX_FILTER:
-            raise invalid(name, f"{name} may have at most {MAX_FILTER} entries.")
-    return EventFilter(
-        tuple(dict.fromkeys(_action(word) for word in actions)),
-        tuple(dict.fromkeys(check_actor(urn, "actorUrns") for urn in actors)),
-        tuple(dict.fromkeys(check_group(urn, "groupUrns") for urn in groups)),
-    )
-
-
-def _action(word: str) -> str:
+def _check_action(word: str, field: str) -> str:
     noun, _, rest = word.partition(".")
     if word not in _WORDS and not (noun in _NOUNS and rest == "*"):
-        raise invalid("actions", f"actions must be among: {', '.join(_WORDS)}; or token.* for all of a kind.")
+        raise invalid(field, f"{field} must be among: {', '.join(_WORDS)}; or token.* for all of a kind.")
     return word
-
-
-def check_webhook_name(value: str) -> str:
-    return check_name(value)
 
 
 def check_overlap(text: str | None) -> int:
@@ -319,7 +301,7 @@ def check_overlap(text: str | None) -> int:
 
 # Policy files. A file declares no secret: one is made with the webhook, and `webhook rotate` shows the next.
 
-DECLARED = ("id", "name", "url", "actions", "actorUrns", "groupUrns", "enabled")
+DECLARED = ("id", "name", "url", *FILTER_FIELDS, "enabled")
 
 
 @dataclass(frozen=True, slots=True)
@@ -330,12 +312,7 @@ class WebhookChange:
     after: Webhook | None
 
 
-@dataclass(frozen=True, slots=True)
-class WebhookPlan:
-    """The changes to make, and the webhooks of the set that are no longer declared and stay."""
-
-    changes: tuple[WebhookChange, ...] = ()
-    undeclared: tuple[Webhook, ...] = ()
+WebhookPlan = PartPlan[Webhook, WebhookChange]
 
 
 def check_webhooks(given: Sequence[Mapping[str, Any]], set_name: str) -> tuple[Webhook, ...]:
@@ -350,15 +327,14 @@ def check_webhooks(given: Sequence[Mapping[str, Any]], set_name: str) -> tuple[W
         if webhook.id in made:
             raise invalid(f"{where}.id", f"{where}.id is declared twice; ids must be unique.")
         made[webhook.id] = webhook
-    if len(made) > MAX_WEBHOOKS:
-        raise invalid("webhooks", f"webhooks may have at most {MAX_WEBHOOKS} entries.")
+    check_length(made, "webhooks", MAX_WEBHOOKS)
     return tuple(made.values())
 
 
 def _declared(given: Mapping[str, Any], set_name: str) -> Webhook:
-    id_, name = check_webhook_id(given.get("id") or ""), check_webhook_name(given["name"])
+    id_, name = check_lower_id(given.get("id") or "", "id"), check_name(given["name"])
     parse_url(given["url"])
-    filter_ = check_filter(*(given.get(word) or () for word in ("actions", "actorUrns", "groupUrns")))
+    filter_ = check_filter(given)
     state = WebhookState.DISABLED if given.get("enabled") is False else WebhookState.ENABLED
     return Webhook(id_, name, given["url"], filter_, state, b"", 0, "", set_name=set_name)
 
@@ -370,9 +346,8 @@ def is_wanted(webhook: Webhook) -> bool:
 
 def declared_webhook(webhook: Webhook) -> dict[str, Any]:
     """Return the fields as a policy file declares them."""
-    lists = {"actions": webhook.filter.actions, "actorUrns": webhook.filter.actors, "groupUrns": webhook.filter.groups}
     written: dict[str, Any] = {"id": webhook.id, "name": webhook.name, "url": webhook.url}
-    written |= {name: list(words) for name, words in lists.items() if words}
+    written |= {name: list(words) for name, words in webhook.filter.fields().items() if words}
     return written if is_wanted(webhook) else written | {"enabled": False}
 
 

@@ -40,7 +40,7 @@ class Accounts:
         if urn == self._root_actor:
             raise invalid("id", "id must not be that of the root actor: its tokens hold every privilege.")
         account = ServiceAccount(urn, name or name_of(urn), description, self._clock(), grant.caller.actor)
-        await self._authority.write(grant, lambda grant: self._store.add_account(grant.precondition, account))
+        await self._authority.change(grant, self._store.add_account, account)
         return account
 
     async def get(self, grant: Grant, urn: str) -> ServiceAccount:
@@ -55,7 +55,7 @@ class Accounts:
         grant.expect(Privilege.MANAGE_SERVICE_ACCOUNTS)
         if urn == self._root_actor:
             raise Fault(Reason.NOT_EDITABLE, "The root actor cannot be deleted; change WATCHWORD_ROOT_ACTOR instead.")
-        revoked = await self._authority.write(grant, lambda grant: self._store.delete_account(grant.precondition, urn))
+        revoked = await self._authority.change(grant, self._store.delete_account, urn)
         self._count_revoked(revoked)
 
 
@@ -101,6 +101,7 @@ class OffboardingReceipt:
     groups: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True)
 class Offboarding:
     """Suspends an actor, revokes its tokens, ends its sessions and removes it from its groups.
 
@@ -109,11 +110,10 @@ class Offboarding:
     name the actor and service accounts that it created are only listed: others may rely on them.
     """
 
-    def __init__(self, store: Store, authority: Authority, policies: Policies, tokens: Tokens) -> None:
-        self._store = store
-        self._authority = authority
-        self._policies = policies
-        self._tokens = tokens
+    _store: Store
+    _authority: Authority
+    _policies: Policies
+    _tokens: Tokens
 
     def authorize(self, caller: Caller) -> Awaitable[Grant]:
         """Require the privileges for status, groups, tokens and the list of service accounts."""
@@ -143,13 +143,11 @@ class Offboarding:
         grant.expect(Privilege.MANAGE_POLICIES, also=(MANAGE_ALL, ACCOUNTS))
         urn = plan.state.urn
         # Before the suspension, which ends sessions too, so that the receipt counts them.
-        sessions = await self._authority.write(
-            grant, lambda grant: self._store.end_sessions_of(grant.precondition, urn)
-        )
+        sessions = await self._authority.change(grant, self._store.end_sessions_of, urn)
         await self._policies.set_actor_status(grant, urn, ActorStatus.SUSPENDED)
         tokens = await self._revoke(grant, _of_actor(urn), seconds)
         for_others = await self._revoke(grant, _created_for_others(urn), seconds) if revoke_tokens_for_others else None
-        groups = await self._authority.write(grant, lambda grant: self._store.leave_groups(grant.precondition, urn))
+        groups = await self._authority.change(grant, self._store.leave_groups, urn)
         return OffboardingReceipt(tokens.receipt.revoked_at, tokens, for_others, sessions, groups)
 
     async def _list(self, grant: Grant, filters: tuple[Filter, ...], seconds: float) -> Page:
@@ -169,11 +167,10 @@ class Offboarding:
     async def _revoked_since(self, filters: tuple[Filter, ...], at: int, seconds: float) -> RevokedTokens:
         since = Filter(Field.REVOKED_AT, Condition.GREATER_THAN_OR_EQUAL_TO, (at,))
         fields = frozenset({"id", "revoked_at"})
-        found = await self._store.search(
-            Search(filters=(*filters, _REVOKED, since), count=MOST, record_fields=fields), seconds
-        )
-        ids = sorted(record.id for record in found.rows)
-        last = max((record.revoked_at or at for record in found.rows), default=at)
+        search = Search(filters=(*filters, _REVOKED, since), count=MOST, record_fields=fields)
+        rows = (await self._store.search(search, seconds)).rows
+        ids = sorted(record.id for record in rows)
+        last = max((record.revoked_at or at for record in rows), default=at)
         return RevokedTokens(receipt_of(ids, last), tuple(ids[:MAX_IDS]))
 
     async def _revoke(self, grant: Grant, filters: tuple[Filter, ...], seconds: float) -> RevokedTokens:

@@ -6,7 +6,7 @@ caller returns the current version, so a policy change takes effect at the next 
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import Concatenate, ParamSpec, TypeVar
 
 from watchword.domain.actors import (
     ActorSnapshot,
@@ -14,6 +14,7 @@ from watchword.domain.actors import (
     Caller,
     EffectiveRights,
     Grant,
+    WritePrecondition,
     effective_rights,
     possession_precondition,
 )
@@ -25,6 +26,7 @@ from watchword.domain.ports import Store
 from watchword.domain.token_limits import Limits
 from watchword.service.background import UsageRecorder
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 ATTEMPTS = 8
@@ -106,6 +108,16 @@ class Authority:
             except Stale:
                 grant = await self.authorize(await self._renewed(grant.caller), *grant.required, also=grant.also)
         raise contended()
+
+    async def change(
+        self,
+        grant: Grant,
+        method: Callable[Concatenate[WritePrecondition, P], Awaitable[T]],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> T:
+        """`write` for a method of the store, with the precondition of the grant."""
+        return await self.write(grant, lambda grant: method(grant.precondition, *args, **kwargs))
 
     def rights_now(self, bearer: Bearer) -> EffectiveRights | None:
         """`rights` without waiting. None: other policies than those in memory count; call `rights`."""

@@ -5,8 +5,8 @@ that run them.
 import asyncio
 import random
 import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import chain, islice
 
@@ -28,6 +28,16 @@ MANY_TOKENS = 50_000
 PURGE_SECONDS = 600.0
 PURGE_RESTS = 50
 SHORTEST_REST, LONGEST_REST = 0.05, 5.0
+
+
+@contextmanager
+def outages_suppressed() -> Iterator[None]:
+    """For a loop that tries again later."""
+    try:
+        yield
+    except Fault as fault:
+        if not fault.is_outage:
+            raise
 
 
 class BackgroundTasks:
@@ -181,11 +191,8 @@ class Purge:
     async def run(self) -> None:
         """Purge until cancelled. Jitter keeps processes out of step."""
         while True:
-            try:
+            with outages_suppressed():
                 await self.purge()
-            except Fault as fault:
-                if not fault.is_outage:
-                    raise
             await asyncio.sleep(PURGE_SECONDS * (0.5 + random.random()))  # noqa: S311 - no secret
 
     async def purge(self) -> None:
@@ -243,11 +250,8 @@ class ExpiryNotices:
         await asyncio.sleep(EXPIRY_FIRST_SECONDS)
         try:
             while True:
-                try:
+                with outages_suppressed():
                     await self.run_once()
-                except Fault as fault:
-                    if not fault.is_outage:
-                        raise
                 await asyncio.sleep(EXPIRY_PASS_SECONDS * (0.5 + random.random() / 3))  # noqa: S311 - no secret
         finally:
             with suppress(Fault):

@@ -8,13 +8,12 @@ Tokens come in the order of their ids, and the store has its imported tokens in 
 side, in bounded memory, to find those that are gone.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from watchword.domain.actors import USER_PREFIX, Caller, Grant, system_precondition
 from watchword.domain.datahub import (
-    DATAHUB_POLICY,
     NO_ACTOR,
     POLICY_INFO,
     TOKEN_INFO,
@@ -41,7 +40,7 @@ from watchword.domain.datahub import (
 from watchword.domain.declared_entities import DeclaredEntities, Entity, plan_declaration
 from watchword.domain.errors import OperatorError
 from watchword.domain.events import Action, KeptEvent
-from watchword.domain.names import DATAHUB_TOKEN_PREFIX, GROUP_PREFIX, is_account
+from watchword.domain.names import DATAHUB_POLICY_PREFIX, DATAHUB_TOKEN_PREFIX, GROUP_PREFIX, is_account
 from watchword.domain.policies import (
     DATAHUB_SET,
     ROOT_POLICY,
@@ -65,6 +64,20 @@ Progress = Callable[[int, int], None]
 """Called with how many tokens are done, and of how many."""
 
 _KINDS = {ChangeKind.CREATE: Outcome.NEW, ChangeKind.UPDATE: Outcome.CHANGED, ChangeKind.DELETE: Outcome.REMOVED}
+_PEOPLE = {
+    PersonChange.SUSPENDED: (Outcome.SUSPENDED, ""),
+    PersonChange.RESUMED: (Outcome.RESUMED, ""),
+    PersonChange.NAMED: (Outcome.CHANGED, "name or e-mail address"),
+    PersonChange.STAYS_SUSPENDED: (Outcome.CONFLICT, "active in DataHub, suspended here by a person: stays suspended"),
+}
+_TOKENS = {
+    TokenMatch.NEW: Outcome.NEW,
+    TokenMatch.UNCHANGED: Outcome.UNCHANGED,
+    TokenMatch.SHORTENED: Outcome.CHANGED,
+    TokenMatch.NO_ACCOUNT: Outcome.LEFT_OUT,
+    TokenMatch.OWN: Outcome.LEFT_OUT,
+}
+"""What else a match is: a conflict."""
 _UNTOUCHED = "Nothing was revoked, and groups and policies stay as they are."
 _CREATED_HERE = "it exists here and did not come from DataHub: it stays as it is"
 
@@ -85,7 +98,7 @@ class _People:
     """Who exists in DataHub, and what the later steps need of them."""
 
     actors: set[str] = field(default_factory=set)
-    accounts: list[ImportedPerson] = field(default_factory=list)
+    accounts: list[Entity] = field(default_factory=list)
     members: dict[str, set[str]] = field(default_factory=dict)
 
 
@@ -112,17 +125,16 @@ class DataHubImport:
         current = (await self._store.policies()).policies
         self._root_actors.update(*(policy.users for policy in current if policy.urn == ROOT_POLICY))
         people = await self._import_people()
-        groups, accounts, dead_accounts = await self._declared_entities(people)
-        await self._apply_parts(accounts)
+        entities, dead_accounts = await self._declared_entities(people)
+        await self._apply_parts([one for one in entities if not one.is_group])
         gone = await self._import_tokens(people, dead_accounts, total)
         policies = await self._declared_policies(current)
         report.refusal = report.refusal or await self._missing(current)
         if report.refusal is None:
             await self._revoke(gone)
             if not self._options.tokens_only:
-                await self._apply_parts(groups)
-                entities = DeclaredEntities(tuple(groups), tuple(accounts))
-                declared = PolicyDeclaration(policies, DATAHUB_SET, entities)
+                await self._apply_parts([one for one in entities if one.is_group])
+                declared = _declaration(entities, policies)
                 self._report_policies(declared, await self._apply(declared, prune=True))
         if report.changes and not self._options.dry_run:
             by, action = self._precondition, Action.DATAHUB_IMPORTED.value
@@ -175,7 +187,7 @@ class DataHubImport:
                 continue
             found.actors.add(urn)
             if is_account(urn):
-                found.accounts.append(person)
+                found.accounts.append(Entity(urn, person.account_name, person.description, DATAHUB_SET))
             for group in person.groups:
                 found.members.setdefault(group, set()).add(urn)
             if urn in self._root_actors:
@@ -193,40 +205,27 @@ class DataHubImport:
     async def _write_people(self, batch: list[ImportedPerson]) -> None:
         changes = await self._store.import_people(self._precondition, batch, dry_run=self._options.dry_run)
         for person, change in changes:
-            match change:
-                case PersonChange.SUSPENDED:
-                    self._report.add(Noun.PEOPLE, Outcome.SUSPENDED, person.urn)
-                case PersonChange.RESUMED:
-                    self._report.add(Noun.PEOPLE, Outcome.RESUMED, person.urn)
-                case PersonChange.NAMED:
-                    self._report.add(Noun.PEOPLE, Outcome.CHANGED, person.urn, "name or e-mail address")
-                case PersonChange.STAYS_SUSPENDED:
-                    reason = "active in DataHub, suspended here by a person: stays suspended"
-                    self._report.add(Noun.PEOPLE, Outcome.CONFLICT, person.urn, reason)
+            outcome, reason = _PEOPLE[change]
+            self._report.add(Noun.PEOPLE, outcome, person.urn, reason)
         self._report.add(Noun.PEOPLE, Outcome.UNCHANGED, count=len(batch) - len({p.urn for p, _ in changes}))
 
-    async def _declared_entities(self, people: _People) -> tuple[list[Entity], list[Entity], set[str]]:
+    async def _declared_entities(self, people: _People) -> tuple[list[Entity], set[str]]:
         """The groups and the accounts to declare, and the accounts that were deleted here."""
-        groups, accounts, dead = list[Entity](), list[Entity](), set[str]()
+        groups, kept, dead = list[Entity](), list[Entity](), set[str]()
         unknown = dict(people.members)
         async for urn, aspects in self._entities(GROUP_PREFIX, Noun.GROUPS):
             try:
-                group = read_group(urn, aspects)
+                members = frozenset(people.members.get(urn, ()))
+                groups.append(Entity(*read_group(urn, aspects), DATAHUB_SET, members))
             except LeftOut as left_out:
                 self._report.add(Noun.GROUPS, Outcome.LEFT_OUT, urn, str(left_out))
-            else:
-                members = frozenset(people.members.get(urn, ()))
-                groups.append(Entity(urn, group.name, group.description, DATAHUB_SET, members))
             unknown.pop(urn, None)
         for urn in sorted(unknown):
             self._report.add(Noun.GROUPS, Outcome.LEFT_OUT, urn, "it has members, but does not exist in DataHub")
-        for account in people.accounts:
-            accounts.append(Entity(account.urn, account.account_name, account.description, DATAHUB_SET))
-        wanted = PolicyDeclaration((), DATAHUB_SET, DeclaredEntities(tuple(groups), tuple(accounts)))
-        here = {entity.urn: entity for entity in await self._store.entities(wanted)}
+        entities = [*groups, *people.accounts]
+        here = {entity.urn: entity for entity in await self._store.entities(_declaration(entities))}
         external = await self._store.external_groups([group.urn for group in groups if group.urn not in here])
-        kept = list[Entity]()
-        for entity in (*groups, *accounts):
+        for entity in entities:
             found, noun = here.get(entity.urn), _noun(entity.urn)
             if found is not None and found.deleted:
                 dead.add(entity.urn)
@@ -240,7 +239,7 @@ class DataHubImport:
                 self._report.add(noun, Outcome.LEFT_OUT, entity.urn, "it is the root actor here")
             else:
                 kept.append(entity)
-        return [one for one in kept if one.is_group], [one for one in kept if not one.is_group], dead
+        return kept, dead
 
     async def _missing(self, current: Iterable[Policy]) -> str | None:
         """Why the source cannot be whole: it has no row of a kind that came from it before."""
@@ -256,10 +255,8 @@ class DataHubImport:
     async def _apply_parts(self, entities: list[Entity]) -> None:
         """A few at a time, so that no transaction is long."""
         for start in range(0, len(entities), ENTITIES_AT_ONCE):
-            part = entities[start : start + ENTITIES_AT_ONCE]
-            groups, accounts = ([one for one in part if one.is_group is wanted] for wanted in (True, False))
-            declared = DeclaredEntities(tuple(groups), tuple(accounts))
-            self._tell(await self._apply(PolicyDeclaration((), DATAHUB_SET, declared), prune=False))
+            declared = _declaration(entities[start : start + ENTITIES_AT_ONCE])
+            self._report_changes(await self._apply(declared, prune=False))
 
     async def _apply(self, declared: PolicyDeclaration, *, prune: bool) -> PolicyPlan:
         """A run without changes takes no lock."""
@@ -269,17 +266,15 @@ class DataHubImport:
             return plan
         return await self._store.apply_policies(self._precondition, declared, prune=prune)
 
-    def _tell(self, plan: PolicyPlan) -> None:
+    def _report_changes(self, plan: PolicyPlan, reported: Collection[str] = ()) -> None:
         for change in plan.all_changes:
-            self._report.add(_noun(change.urn), _KINDS[change.kind], change.urn)
+            if change.urn not in reported:
+                self._report.add(_noun(change.urn), _KINDS[change.kind], change.urn)
 
     def _report_policies(self, declared: PolicyDeclaration, plan: PolicyPlan) -> None:
         """Report policies, and groups and accounts that DataHub no longer has. The others are already reported."""
         entities = declared.entities or DeclaredEntities()
-        known = {entity.urn for entity in (*entities.groups, *entities.accounts)}
-        for change in plan.all_changes:
-            if change.urn not in known:
-                self._report.add(_noun(change.urn), _KINDS[change.kind], change.urn)
+        self._report_changes(plan, {entity.urn for entity in (*entities.groups, *entities.accounts)})
         changed = {change.urn for change in plan.changes}
         same = sum(policy.urn not in changed for policy in declared.policies)
         self._report.add(Noun.POLICIES, Outcome.UNCHANGED, count=same)
@@ -339,17 +334,10 @@ class DataHubImport:
 
     async def _write_tokens(self, records: list[TokenRecord]) -> None:
         matches = await self._store.import_tokens(self._precondition, records, dry_run=self._options.dry_run)
-        outcomes = {
-            TokenMatch.NEW: Outcome.NEW,
-            TokenMatch.UNCHANGED: Outcome.UNCHANGED,
-            TokenMatch.SHORTENED: Outcome.CHANGED,
-            TokenMatch.NO_ACCOUNT: Outcome.LEFT_OUT,
-            TokenMatch.OWN: Outcome.LEFT_OUT,
-        }
         for record, match in zip(records, matches, strict=True):
             plain = match in (TokenMatch.NEW, TokenMatch.UNCHANGED)
             example, reason = ("", "") if plain else (record.id, match.value)
-            self._report.add(Noun.TOKENS, outcomes.get(match, Outcome.CONFLICT), example, reason)
+            self._report.add(Noun.TOKENS, _TOKENS.get(match, Outcome.CONFLICT), example, reason)
 
     async def _revoke(self, gone: list[str]) -> None:
         for start in range(0, len(gone), BATCH):
@@ -364,7 +352,7 @@ class DataHubImport:
         policies = list[Policy]()
         if self._options.tokens_only:
             return ()
-        async for urn, aspects in self._entities(DATAHUB_POLICY, Noun.POLICIES):
+        async for urn, aspects in self._entities(DATAHUB_POLICY_PREFIX, Noun.POLICIES):
             try:
                 policy, lost = read_policy(urn, aspects[POLICY_INFO], self._other_groups)
             except LeftOut as left_out:
@@ -377,6 +365,11 @@ class DataHubImport:
             if lost:
                 self._report.add(Noun.POLICIES, Outcome.NOTE, urn, f"comes without {'; '.join(lost)}")
         return tuple(policies)
+
+
+def _declaration(entities: Sequence[Entity], policies: tuple[Policy, ...] = ()) -> PolicyDeclaration:
+    groups, accounts = (tuple(one for one in entities if one.is_group is wanted) for wanted in (True, False))
+    return PolicyDeclaration(policies, DATAHUB_SET, DeclaredEntities(groups, accounts))
 
 
 def _noun(urn: str) -> Noun:

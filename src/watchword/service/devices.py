@@ -22,9 +22,8 @@ from watchword.domain.devices import (
     check_user_code,
     code_digests,
     no_grant,
-    too_many_codes,
 )
-from watchword.domain.errors import UNAUTHENTICATED, UNAUTHORIZED, Fault, Reason, Subject
+from watchword.domain.errors import UNAUTHENTICATED, UNAUTHORIZED, Fault, Reason, Subject, too_often
 from watchword.domain.lifetimes import DAY, Lifetimes
 from watchword.domain.names import is_account
 from watchword.domain.networks import origin_of
@@ -119,8 +118,8 @@ class Devices:
             self._address_tries.take(address, "")
             self._tries.take(caller.actor, "")
         except Fault as fault:
-            message = "Too many wrong codes were tried."
-            raise too_many_codes(fault.details["retryAfter"] * 1_000, message) from None
+            wait = fault.details["retryAfter"] * 1_000
+            raise too_often(Reason.TOO_MANY_CODES, wait, "Too many wrong codes were tried.") from None
         try:
             device = await self._store.find_device(self._user_digest(code))
         except Fault as fault:
@@ -137,11 +136,7 @@ class Devices:
             inherited(grant.caller.limits, Limits(device.scopes))
             grant.policies.require_scopes(grant.caller.actor, grant.caller.snapshot.groups, device.scopes)
         status = DeviceStatus.APPROVED if approve else DeviceStatus.DENIED
-
-        async def write(grant: Grant) -> None:
-            await self._store.decide_device(grant.precondition, device, status)
-
-        await self._authority.write(grant, write)
+        await self._authority.change(grant, self._store.decide_device, device, status)
         return device
 
     async def poll(self, code: Secret[str], client: str, peer: str, request_id: str) -> CreatedToken:

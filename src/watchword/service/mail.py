@@ -26,6 +26,7 @@ from watchword.domain.mail import (
 )
 from watchword.domain.ports import MailStore, Store
 from watchword.service.authority import Authority
+from watchword.service.background import outages_suppressed
 
 LEASE_MILLIS = 15_000
 RENEW_SECONDS = 5.0
@@ -75,15 +76,11 @@ class MailSender:
         counted_at = float("-inf")
         try:
             while True:
-                with suppress(CursorLost):
-                    try:
-                        if time.monotonic() - counted_at >= COUNT_SECONDS:
-                            self.waiting = await self._store.waiting_mails(MAX_WAITING, late=True)
-                            counted_at = time.monotonic()
-                        await self.run_once()
-                    except Fault as fault:
-                        if not fault.is_outage:
-                            raise
+                with suppress(CursorLost), outages_suppressed():
+                    if time.monotonic() - counted_at >= COUNT_SECONDS:
+                        self.waiting = await self._store.waiting_mails(MAX_WAITING, late=True)
+                        counted_at = time.monotonic()
+                    await self.run_once()
                 await asyncio.sleep(POLL_SECONDS * (0.75 + random.random() / 2))  # noqa: S311 - no secret
         finally:
             with suppress(Fault):
@@ -140,14 +137,14 @@ class MailSender:
             raise
 
 
+@dataclass(frozen=True, slots=True)
 class MailPreferences:
     """Reads and sets the kinds of mail that a caller wants, only for the caller itself."""
 
-    def __init__(self, store: MailStore, authority: Authority, sent: frozenset[MailKind]) -> None:
-        self._store = store
-        self._authority = authority
-        self.sent = sent
-        """The kinds that this service sends."""
+    _store: MailStore
+    _authority: Authority
+    sent: frozenset[MailKind]
+    """The kinds that this service sends."""
 
     def authorize(self, caller: Caller) -> Awaitable[Grant]:
         """To see them."""
@@ -166,4 +163,4 @@ class MailPreferences:
 
     async def set_off(self, grant: Grant, off: frozenset[MailKind]) -> None:
         grant.expect()
-        await self._authority.write(grant, lambda grant: self._store.set_mail_kinds_off(grant.precondition, off))
+        await self._authority.change(grant, self._store.set_mail_kinds_off, off)

@@ -86,7 +86,7 @@ class Operations:
             plan = await self._plan(truncation)
         if truncation.dry_run:
             return plan, None
-        return plan, await self._write(grant, lambda grant: self._store.add_operation(grant.precondition, plan))
+        return plan, await self._changed(await self._authority.change(grant, self._store.add_operation, plan))
 
     async def get(self, grant: Grant, task: TaskId) -> TrackedOperation:
         grant.expect(TRUNCATE)
@@ -100,10 +100,9 @@ class Operations:
     async def cancel(self, grant: Grant, task: TaskId) -> TrackedOperation:
         grant.expect(TRUNCATE)
         number = (await self._find(task)).number
-        return await self._write(grant, lambda grant: self._store.request_cancel(grant.precondition, number))
+        return await self._changed(await self._authority.change(grant, self._store.request_cancel, number))
 
-    async def _write(self, grant: Grant, write: Callable[[Grant], Awaitable[Operation]]) -> TrackedOperation:
-        operation = await self._authority.write(grant, write)
+    async def _changed(self, operation: Operation) -> TrackedOperation:
         self._wake()
         return await self._tracked(operation)
 

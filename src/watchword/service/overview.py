@@ -28,7 +28,7 @@ from watchword.domain.policies import Privilege
 from watchword.domain.ports import Clock, TokenCountStore
 from watchword.service.audit import RejectionLog
 from watchword.service.authority import Authority
-from watchword.service.background import PURGE_RESTS, in_batches
+from watchword.service.background import PURGE_RESTS, in_batches, outages_suppressed
 from watchword.service.tokens import ACCOUNTS, MANAGE_ALL, MINIMUM
 
 FIRST_SECONDS = 5.0
@@ -92,15 +92,12 @@ class TokenCounter:
         await asyncio.sleep(FIRST_SECONDS)
         while True:
             began = time.monotonic()
-            try:
+            with outages_suppressed():
                 counts, today = await self.counts(COUNT_SECONDS), day_of(self._clock())
                 uses = await self._store.day_counts(DayCounter.USES, today - 1)
                 if self.sink is not None:
                     self.sink.token_counts(counts)
                     self.sink.token_uses(uses.get(today - 1, 0), uses.get(today, 0))
-            except Fault as fault:
-                if not fault.is_outage:
-                    raise
             await asyncio.sleep(max(PUBLISH_SECONDS, PURGE_RESTS * (time.monotonic() - began)))
 
     async def publish_unused(self) -> None:
@@ -110,13 +107,10 @@ class TokenCounter:
         await asyncio.sleep(FIRST_SECONDS)
         while True:
             began = time.monotonic()
-            try:
+            with outages_suppressed():
                 unused = await self._unused()
                 if self.sink is not None:
                     self.sink.unused_tokens(unused)
-            except Fault as fault:
-                if not fault.is_outage:
-                    raise
             await asyncio.sleep(min(max(PUBLISH_SECONDS, time.monotonic() - began), LONGEST_PAUSE))
 
     async def _count(self) -> None:

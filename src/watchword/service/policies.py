@@ -1,7 +1,7 @@
 """Policies, groups and the status of actors. Changes take effect at the next request."""
 
 from collections.abc import Awaitable, Callable, Collection
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from watchword.domain.actors import (
     ActorHoldings,
@@ -48,20 +48,13 @@ WEBHOOKS = (Privilege.MANAGE_WEBHOOKS, Privilege.VIEW_AUDIT_LOG)
 TRUNCATE = Privilege.TRUNCATE_TIMESERIES_INDEX_PRIVILEGE
 
 
+@dataclass(frozen=True, slots=True)
 class Policies:
-    def __init__(
-        self,
-        store: Store,
-        authority: Authority,
-        root_actor: str,
-        new_id: Callable[[], str],
-        webhook_secret: Callable[[str], bytes],
-    ) -> None:
-        self._store = store
-        self._authority = authority
-        self._root_actor = root_actor
-        self._new_id = new_id
-        self._webhook_secret = webhook_secret
+    _store: Store
+    _authority: Authority
+    _root_actor: str
+    _new_id: Callable[[], str]
+    _webhook_secret: Callable[[str], bytes]
 
     def authorize(self, caller: Caller) -> Awaitable[Grant]:
         return self._authority.authorize(caller, MANAGE)
@@ -88,7 +81,7 @@ class Policies:
     async def create(self, grant: Grant, policy: Policy) -> str:
         grant.expect(MANAGE)
         policy = check_policy(replace(policy, urn=POLICY_PREFIX + self._new_id()))
-        await self._authority.write(grant, lambda grant: self._store.add_policy(grant.precondition, policy))
+        await self._authority.change(grant, self._store.add_policy, policy)
         return policy.urn
 
     async def update(self, grant: Grant, policy: Policy, *, create: bool = False) -> None:
@@ -97,13 +90,11 @@ class Policies:
         policy = check_policy(policy)
         if create:
             check_short_id(policy.urn.removeprefix(POLICY_PREFIX), "urn", "The id at the end of urn")
-        await self._authority.write(
-            grant, lambda grant: self._store.replace_policy(grant.precondition, policy, create=create)
-        )
+        await self._authority.change(grant, self._store.replace_policy, policy, create=create)
 
     async def delete(self, grant: Grant, urn: str) -> None:
         grant.expect(MANAGE)
-        await self._authority.write(grant, lambda grant: self._store.delete_policy(grant.precondition, urn))
+        await self._authority.change(grant, self._store.delete_policy, urn)
 
     async def apply(self, grant: Grant, declared: PolicyDeclaration, *, prune: bool, dry_run: bool) -> PolicyPlan:
         """Make a set of policies, groups, accounts, retention rules and webhooks match a declaration; with `dry_run`,
@@ -222,20 +213,18 @@ class Policies:
     async def create_group(self, grant: Grant, short_id: str | None, name: str, description: str | None) -> str:
         grant.expect(MANAGE)
         group = Group(GROUP_PREFIX + (short_id or self._new_id()), name, description)
-        await self._authority.write(grant, lambda grant: self._store.add_group(grant.precondition, group))
+        await self._authority.change(grant, self._store.add_group, group)
         return group.urn
 
     async def delete_group(self, grant: Grant, urn: str) -> None:
         grant.expect(MANAGE)
-        await self._authority.write(grant, lambda grant: self._store.delete_group(grant.precondition, urn))
+        await self._authority.change(grant, self._store.delete_group, urn)
 
     async def change_members(
         self, grant: Grant, group: str, *, add: Collection[str] = (), remove: Collection[str] = ()
     ) -> None:
         grant.expect(MANAGE)
-        await self._authority.write(
-            grant, lambda grant: self._store.change_members(grant.precondition, group, add=add, remove=remove)
-        )
+        await self._authority.change(grant, self._store.change_members, group, add=add, remove=remove)
 
     async def get_group(self, grant: Grant, urn: str) -> Group:
         grant.expect(MANAGE)
@@ -270,13 +259,13 @@ class Policies:
         grant.expect(MANAGE)
         if status is ActorStatus.SUSPENDED:
             self.check_suspendable(urn)
-        await self._authority.write(grant, lambda grant: self._store.set_actor_status(grant.precondition, urn, status))
+        await self._authority.change(grant, self._store.set_actor_status, urn, status)
 
     async def set_profile(self, grant: Grant, urn: str, profile: Profile) -> None:
         grant.expect(MANAGE)
         if is_account(urn):
             raise invalid("urn", "urn must not be that of a service account, whose name is set when it is created.")
-        await self._authority.write(grant, lambda grant: self._store.set_profile(grant.precondition, urn, profile))
+        await self._authority.change(grant, self._store.set_profile, urn, profile)
 
     async def names_of(self, actors: Collection[str]) -> dict[str, str]:
         """The display names of actors. Only for urns that the caller was allowed to see."""

@@ -8,7 +8,7 @@ same thing, and each moment of a schedule is added once. When nothing is due, a 
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -88,9 +88,7 @@ class Retention:
     async def hold(self, grant: Grant, series: str, reason: str) -> tuple[Hold, list[TrackedOperation]]:
         """Set a hold. Return it and the operations on the series that are still active, which are cancelled."""
         grant.expect(TRUNCATE)
-        hold, active = await self._authority.write(
-            grant, lambda grant: self._store.set_hold(grant.precondition, series, reason)
-        )
+        hold, active = await self._authority.change(grant, self._store.set_hold, series, reason)
         node = await self._store.node_id() if active else ""
         return hold, [TrackedOperation(TaskId(node, one.number), one) for one in active]
 
@@ -119,19 +117,22 @@ class RetentionPlanner:
 
     _engine: Engine
     _operations: Operations
-    _names: IndexNames
+    names: IndexNames
     home: str
     clock: SteadyClock
 
     async def series(self) -> dict[str, tuple[Aspect, IndexSize]]:
         """Those that have an index. On a cluster two requests, and one for each index."""
         async with self._operations.slot():
-            found = await self._engine.sizes(self._names.head, ENDING)
-        named = [(self._names.aspect_of(size.name), size) for size in found]
+            found = await self._engine.sizes(self.names.head, ENDING)
+        named = [(self.names.aspect_of(size.name), size) for size in found]
         return {series_key(aspect): (aspect, size) for aspect, size in named if aspect is not None}
 
-    def written(self, aspect: Aspect) -> Aspect:
-        return self._names.written(aspect)
+    def aspects(self, listed: Mapping[str, tuple[Aspect, IndexSize]], state: RetentionState) -> dict[str, Aspect]:
+        """The series that have an index, and those that a rule names."""
+        named = [rule.rule.aspect for rule in state.rules]
+        ruled = {series_key(one): self.names.written(one) for one in named if one is not None}
+        return {key: aspect for key, (aspect, _) in listed.items()} | ruled
 
     async def plan(self, aspect: Aspect, rule: RetentionRule, until: int | None = None) -> Plan:
         """Plan a run. With `until`, count again up to the same time. Raise CLOCK_JUMPED also if it jumps meanwhile."""
@@ -244,7 +245,7 @@ class RetentionScheduler:
             try:
                 await self.tick(measure=not first)
             except Fault as fault:
-                self.note("", 0, f"{fault.message} {fault.cause or ''}".strip())
+                self.note("", 0, fault.for_log)
             else:
                 self.note("", 0, None)
             pause, first = TICK_SECONDS, False
@@ -343,11 +344,8 @@ class RetentionScheduler:
         listed: dict[str, tuple[Aspect, IndexSize]],
     ) -> Iterator[DueRun]:
         """One for each series whose rule has a moment that no run has been added for, the longest due first."""
-        aspects = {key: aspect for key, (aspect, _) in listed.items()}
-        named = [rule.rule.aspect for rule in seen.state.rules]
-        aspects |= {series_key(one): self._planner.written(one) for one in named if one is not None}
         found = []
-        for key, aspect in aspects.items():
+        for key, aspect in self._planner.aspects(listed, seen.state).items():
             rule = seen.state.rule_of(aspect)
             if rule is None or rule.rule.key not in times:
                 continue
@@ -367,14 +365,11 @@ class RetentionScheduler:
             lost = PlannedRun(due.aspect, due.rule, None, RunState.FAILED, home, failed[0], failed[1])
             await self._store.add_run(SCHEDULER, lost)
             del self.errors[series]
-        with self._noting(series, due.due_at):
+        with self._noting(series, due.due_at) as faults:
             plan = await self._planner.plan(due.aspect, due.rule.rule)
             planned = PlannedRun(due.aspect, due.rule, plan, outcome(due.rule.rule, plan), home, due.due_at)
-            added = await self._store.add_run(SCHEDULER, planned)
-            if added is not None and added.operation is not None:
-                self._wake_supervisor()
-            return True
-        return False
+            self.begin(await self._store.add_run(SCHEDULER, planned))
+        return not faults
 
     async def start_approved(self, run: RetentionRun) -> ShownRun | None:
         """Count again up to the same moment; start unless more rows would go than were approved. None: it was decided
@@ -382,13 +377,29 @@ class RetentionScheduler:
         """
         assert run.plan is not None
         plan = await self._planner.plan(run.plan.aspect, run.rule, run.plan.until)
-        started = await self._store.start_approved(SCHEDULER, run, plan)
-        if started is not None and started.operation is not None:
-            self._wake_supervisor()
-        return started
+        return self.begin(await self._store.start_approved(SCHEDULER, run, plan))
 
-    def _noting(self, series: str, due_at: int) -> "_NotedFault":
-        return _NotedFault(self, series, due_at)
+    def begin(self, run: ShownRun | None) -> ShownRun | None:
+        """Wake the supervisor for the operation of a run, where it has one."""
+        if run is not None and run.operation is not None:
+            self._wake_supervisor()
+        return run
+
+    @contextmanager
+    def _noting(self, series: str, due_at: int) -> Iterator[list[Reason]]:
+        """Note a fault as the last error of a series; the next tick tries again. What it yields gets its reason."""
+        faults: list[Reason] = []
+        try:
+            yield faults
+        except Fault as fault:
+            if fault.reason in _END_THE_TICK:
+                raise
+            faults.append(fault.reason)
+            # One that runs is late, and happens once that is over.
+            if fault.reason is not Reason.OPERATION_RUNNING:
+                self.note(series, due_at, fault.for_log)
+        else:
+            self.note(series, due_at, None)
 
     def error_of(self, series: str, rule: StoredRule | None) -> str | None:
         """Why the due run of the series, or any by its rule, could not be planned."""
@@ -448,27 +459,6 @@ class RetentionScheduler:
 _END_THE_TICK = (Reason.STORE_UNAVAILABLE, Reason.OUTCOME_UNKNOWN, Reason.CLOCK_JUMPED)
 
 
-class _NotedFault:
-    """Notes a fault within it as the last error of a series; the next tick tries again."""
-
-    def __init__(self, scheduler: RetentionScheduler, series: str, due_at: int) -> None:
-        self._scheduler, self._series, self._due_at = scheduler, series, due_at
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, _: object, error: BaseException | None, __: object) -> bool:
-        if error is None:
-            self._scheduler.note(self._series, self._due_at, None)
-            return False
-        if not isinstance(error, Fault) or error.reason in _END_THE_TICK:
-            return False
-        if error.reason is Reason.OPERATION_RUNNING:
-            return True  # it is late, and happens once that one is over
-        self._scheduler.note(self._series, self._due_at, f"{error.message} {error.cause or ''}".strip())
-        return True
-
-
 def _is_current(run: RetentionRun, state: RetentionState) -> bool:
     """Whether the rule of a run is still what it was."""
     rule = state.rule_of(run.series)
@@ -483,7 +473,6 @@ class RetentionRuns:
     _authority: Authority
     _planner: RetentionPlanner
     _scheduler: RetentionScheduler
-    _wake_supervisor: Callable[[], None]
 
     async def authorize(self, caller: Caller, *any_of: Privilege) -> Grant:
         return await self._authority.authorize(caller, *(any_of or (TRUNCATE,)))
@@ -493,9 +482,7 @@ class RetentionRuns:
         grant.expect(TRUNCATE)
         seen = await self._store.retention_snapshot(self._planner.home)
         listed = await self._planner.series()
-        aspects = {key: aspect for key, (aspect, _) in listed.items()}
-        named = [rule.rule.aspect for rule in seen.state.rules]
-        aspects |= {series_key(one): self._planner.written(one) for one in named if one is not None}
+        aspects = self._planner.aspects(listed, seen.state)
         if series is not None:
             wanted = series_key(series)
             if wanted not in aspects:
@@ -527,7 +514,7 @@ class RetentionRuns:
     async def run(self, grant: Grant, aspect: Aspect) -> ShownRun:
         """Run a rule now like a due run: it waits for approval beyond `atMost`, and in mode report it reports."""
         grant.expect(TRUNCATE)
-        aspect = self._planner.written(aspect)
+        aspect = self._planner.names.written(aspect)
         rule = (await self._store.retention()).rule_of(aspect)
         if rule is None:
             raise Fault(Reason.RULE_NOT_FOUND, f"There is no retention rule for {aspect}.")
@@ -535,19 +522,16 @@ class RetentionRuns:
             await self._planner.expect(aspect)
         plan, due = await self._planner.plan(aspect, rule.rule), self._planner.clock()
         planned = PlannedRun(aspect, rule, plan, outcome(rule.rule, plan), self._planner.home, due, by_hand=True)
-        added = await self._authority.write(grant, lambda grant: self._store.add_run(grant.precondition, planned))
+        added = await self._authority.change(grant, self._store.add_run, planned)
         if added is None:
             raise Fault(Reason.CONTENDED, "The rule changed meanwhile. Retry the request.")
-        if added.operation is not None:
-            self._wake_supervisor()
+        self._scheduler.begin(added)
         return added
 
     async def approve(self, grant: Grant, number: int, rows: int) -> ShownRun:
         """It starts at once where this process has the index; otherwise a scheduler that has it starts it."""
         grant.expect(TRUNCATE)
-        approved = await self._authority.write(
-            grant, lambda grant: self._store.approve_run(grant.precondition, number, rows)
-        )
+        approved = await self._authority.change(grant, self._store.approve_run, number, rows)
         if approved.run.home != self._planner.home:
             return approved
         with suppress(Fault):  # the scheduler tries again

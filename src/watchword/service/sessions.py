@@ -211,7 +211,7 @@ class Sessions:
         grant.expect(Privilege.MANAGE_POLICIES)
         if is_account(actor):
             raise invalid("actorUrn", "actorUrn must not be a service account: it cannot sign in.")
-        await self._authority.write(grant, lambda grant: self._store.link_actor(grant.precondition, actor, identity))
+        await self._authority.change(grant, self._store.link_actor, actor, identity)
 
     def _is_idle(self, session: Session) -> bool:
         return session.seen_at <= self._clock() - self._limits.idle

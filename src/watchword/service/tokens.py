@@ -9,7 +9,7 @@ from base64 import urlsafe_b64decode
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from hmac import compare_digest
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from watchword.domain.actors import Bearer, Caller, Grant, WritePrecondition, possession_precondition
 from watchword.domain.bulk_revocation import (
@@ -34,7 +34,7 @@ from watchword.domain.lifetimes import Duration, Lifetimes
 from watchword.domain.lifetimes import iso as iso_time
 from watchword.domain.names import SYSTEM_ACTOR, is_account
 from watchword.domain.policies import Privilege
-from watchword.domain.ports import Claims, Clock, EventStore, Issue, Page, Repeated, TokenSigner, TokenStore
+from watchword.domain.ports import Claims, Clock, Issue, Page, Repeated, Store, TokenSigner
 from watchword.domain.secret import Secret
 from watchword.domain.token_limits import Limits, inherited, wider
 from watchword.domain.tokens import (
@@ -63,10 +63,6 @@ JSON_FIELDS = frozenset(
 )
 """The fields of a list that are columns and shown to all who may see the token: the store can return them as JSON."""
 _ANY_STATUS = tuple(status.value for status in TokenStatus)
-
-
-class TokenAndEventStore(TokenStore, EventStore, Protocol):
-    """What this module needs of a store."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +108,7 @@ class TokenIntrospection(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    _store: TokenAndEventStore
+    _store: Store
     _authority: Authority
     _signer: TokenSigner
     _salt: Secret[bytes]
@@ -259,8 +255,8 @@ class Tokens:
     async def revoke(self, grant: Grant, wanted: str, *, cascade: bool = False) -> None:
         grant.expect(MINIMUM, ACCOUNTS)
 
-        async def write(grant: Grant) -> Revocation:
-            return await self._store.revoke_token(grant.precondition, wanted, visibility(grant), cascade=cascade)
+        def write(grant: Grant) -> Awaitable[Revocation]:
+            return self._store.revoke_token(grant.precondition, wanted, visibility(grant), cascade=cascade)
 
         self._counters.revoked((await self._authority.write(grant, write)).number)
 

@@ -42,6 +42,7 @@ from watchword.domain.operations import (
 )
 from watchword.domain.ports import Clock, OperationStore
 from watchword.domain.retention import parse_window
+from watchword.service.background import outages_suppressed
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -646,11 +647,8 @@ class Supervisor:
         try:
             while True:
                 self._woken.clear()
-                try:
+                with outages_suppressed():
                     await self._lease_operations()
-                except Fault as fault:
-                    if not fault.is_outage:
-                        raise
                 pause = POLL_SECONDS if self._driven else min(pause * 2, IDLE_SECONDS)
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self._woken.wait(), pause)
@@ -689,7 +687,7 @@ class Supervisor:
             except LeaseLost:
                 return
             except Fault as fault:
-                self._log_fault(id_, fault)
+                self._log(id_, fault.for_log)
                 with suppress(Fault):
                     await steps.unblock_without_store()
                 await lease.release()
@@ -719,14 +717,11 @@ class Supervisor:
         except Fault as fault:
             if fault.reason in _NOT_THE_OPERATIONS_FAULT:
                 raise
-            self._log_fault(id_, fault)
+            self._log(id_, fault.for_log)
             await _fail(steps, fault.message)
         except Exception as bug:  # noqa: BLE001 - logged, and the operation ends
             self._log(id_, f"bug: {type(bug).__name__}: {bug}")
             await _fail(steps, "Internal error. See the log of the service.")
-
-    def _log_fault(self, id_: str, fault: Fault) -> None:
-        self._log(id_, f"{fault.message} {fault.cause or ''}".strip())
 
 
 async def _next_step(steps: Steps) -> None:

@@ -3,7 +3,7 @@
 import asyncio
 import random
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from traceback import extract_tb
@@ -12,11 +12,13 @@ from typing import Any
 from watchword.domain.actors import Caller, Grant
 from watchword.domain.errors import Fault, invalid
 from watchword.domain.events import Cursor, CursorLost
+from watchword.domain.names import check_lower_id, check_name
 from watchword.domain.policies import PolicyDeclaration, Privilege
 from watchword.domain.ports import Clock, MessageClient, Seal, WebhookStore
 from watchword.domain.secret import Secret
 from watchword.domain.webhooks import (
     CURSOR,
+    FILTER_FIELDS,
     FIRST_RETRY,
     SECRET_BYTES,
     TEST_TYPE,
@@ -31,13 +33,12 @@ from watchword.domain.webhooks import (
     WebhookState,
     check_filter,
     check_overlap,
-    check_webhook_id,
-    check_webhook_name,
     message_body,
     secret_text,
     signed_headers,
 )
 from watchword.service.authority import Authority
+from watchword.service.background import outages_suppressed
 
 MANAGE = Privilege.MANAGE_WEBHOOKS
 AUDIT = (Privilege.VIEW_AUDIT_LOG,)
@@ -59,21 +60,21 @@ class Webhooks:
     async def authorize(self, caller: Caller) -> Grant:
         return await self._authority.authorize(caller, MANAGE, also=AUDIT)
 
-    async def create(self, grant: Grant, asked: Mapping[str, Any]) -> tuple[Webhook, Secret[str]]:
+    async def create(self, grant: Grant, fields: Mapping[str, Any]) -> tuple[Webhook, Secret[str]]:
         grant.expect(MANAGE, also=AUDIT)
-        id_ = asked.get("id")
-        webhook_id = self._new_id() if id_ is None else check_webhook_id(id_)
-        name, filter_ = check_webhook_name(asked["name"]), check_filter(*_words(asked))
-        await self._client().check(asked["url"])
+        id_ = fields.get("id")
+        webhook_id = self._new_id() if id_ is None else check_lower_id(id_, "id")
+        name, filter_ = check_name(fields["name"]), check_filter(fields)
+        await self._client().check(fields["url"])
         secret, sealed = self._new_secret(webhook_id)
-        state = WebhookState.DISABLED if asked.get("enabled") is False else WebhookState.ENABLED
-        wanted = Webhook(webhook_id, name, asked["url"], filter_, state, sealed, 0, grant.caller.actor)
-        made = await self._authority.write(grant, lambda grant: self._store.add_webhook(grant.precondition, wanted))
+        state = WebhookState.DISABLED if fields.get("enabled") is False else WebhookState.ENABLED
+        wanted = Webhook(webhook_id, name, fields["url"], filter_, state, sealed, 0, grant.caller.actor)
+        made = await self._authority.change(grant, self._store.add_webhook, wanted)
         return made, secret
 
     async def get(self, grant: Grant, webhook_id: str) -> Webhook:
         grant.expect(MANAGE, also=AUDIT)
-        return await self._store.webhook(check_webhook_id(webhook_id))
+        return await self._store.webhook(check_lower_id(webhook_id, "id"))
 
     async def list(self, grant: Grant, start: int, count: int) -> WebhookPage:
         grant.expect(MANAGE, also=AUDIT)
@@ -83,41 +84,31 @@ class Webhooks:
         grant.expect(MANAGE, also=AUDIT)
         return await self._store.last_deliveries(webhook_ids)
 
-    async def update(self, grant: Grant, webhook_id: str, asked: Mapping[str, Any]) -> Webhook:
+    async def update(self, grant: Grant, webhook_id: str, fields: Mapping[str, Any]) -> Webhook:
         """Change a webhook. What is absent or null stays as it is."""
         before = await self.get(grant, webhook_id)
-        name, url, enabled = (asked.get(word) for word in ("name", "url", "enabled"))
+        name, url, enabled = (fields.get(word) for word in ("name", "url", "enabled"))
         if name is not None:
-            check_webhook_name(name)
+            check_name(name)
         if url is not None:
             await self._client().check(url)
-        filter_ = None
-        if any(asked.get(word) is not None for word in _FILTER):
-            known = before.filter
-            kept = {"actions": known.actions, "actorUrns": known.actors, "groupUrns": known.groups}
-            filter_ = check_filter(
-                *_words(kept | {word: asked[word] for word in _FILTER if asked.get(word) is not None})
-            )
-        return await self._authority.write(
-            grant,
-            lambda grant: self._store.change_webhook(
-                grant.precondition, webhook_id, name=name, url=url, filter=filter_, enabled=enabled
-            ),
+        words = {field: fields[field] for field in FILTER_FIELDS if fields.get(field) is not None}
+        filter_ = check_filter(before.filter.fields() | words) if words else None
+        return await self._authority.change(
+            grant, self._store.change_webhook, webhook_id, name=name, url=url, filter=filter_, enabled=enabled
         )
 
     async def rotate(self, grant: Grant, webhook_id: str, overlap: str | None) -> tuple[Webhook, Secret[str]]:
         grant.expect(MANAGE, also=AUDIT)
         span = check_overlap(overlap)
-        secret, sealed = self._new_secret(check_webhook_id(webhook_id))
-        made = await self._authority.write(
-            grant, lambda grant: self._store.rotate_webhook(grant.precondition, webhook_id, sealed, span)
-        )
+        secret, sealed = self._new_secret(check_lower_id(webhook_id, "id"))
+        made = await self._authority.change(grant, self._store.rotate_webhook, webhook_id, sealed, span)
         return made, secret
 
     async def delete(self, grant: Grant, webhook_id: str) -> None:
         grant.expect(MANAGE, also=AUDIT)
-        check_webhook_id(webhook_id)
-        await self._authority.write(grant, lambda grant: self._store.delete_webhook(grant.precondition, webhook_id))
+        check_lower_id(webhook_id, "id")
+        await self._authority.change(grant, self._store.delete_webhook, webhook_id)
 
     async def test(self, grant: Grant, webhook_id: str) -> Attempt:
         """Send a message at once, and return the receiver's answer."""
@@ -134,32 +125,28 @@ class Webhooks:
         grant.expect(MANAGE, also=AUDIT)
         before = None if cursor is None else _number(cursor, "cursor")
         wanted = None if state is None else DeliveryState(state)
-        return await self._store.deliveries(check_webhook_id(webhook_id), wanted, before, count)
+        return await self._store.deliveries(check_lower_id(webhook_id, "id"), wanted, before, count)
 
     async def replay(
         self, grant: Grant, webhook_id: str, delivery: str | None, since: int | None, seconds: float
     ) -> Replayed:
         """Send one delivery again, or all events since a time, or else the waiting ones. A stopped webhook resumes."""
         grant.expect(MANAGE, also=AUDIT)
-        check_webhook_id(webhook_id)
+        check_lower_id(webhook_id, "id")
         if delivery is not None and since is not None:
             raise invalid("since", "Pass since or deliveryId, not both.")
         if since is None:
             number = None if delivery is None else _number(delivery, "deliveryId")
-            waiting = await self._authority.write(
-                grant, lambda grant: self._store.replay_delivery(grant.precondition, webhook_id, number)
-            )
+            waiting = await self._authority.change(grant, self._store.replay_delivery, webhook_id, number)
             return Replayed(waiting if number is None else 1, None)
         return await self._replay_since(grant, webhook_id, since, seconds)
 
     async def _replay_since(self, grant: Grant, webhook_id: str, since: int, seconds: float) -> Replayed:
         began, queued, position = time.monotonic(), 0, Cursor(since, -1)
-
-        def queue(grant: Grant) -> Awaitable[tuple[int, Cursor | None]]:
-            return self._store.replay_events(grant.precondition, webhook_id, since, position, BATCH)
-
         while True:
-            number, next_ = await self._authority.write(grant, queue)
+            number, next_ = await self._authority.change(
+                grant, self._store.replay_events, webhook_id, since, position, BATCH
+            )
             queued += number
             if next_ is None:
                 return Replayed(queued, None)
@@ -170,13 +157,6 @@ class Webhooks:
     def _new_secret(self, webhook_id: str) -> tuple[Secret[str], bytes]:
         sealed = sealed_secret(self._seal, self._randomness, webhook_id)
         return secret_text(self._seal.open(sealed, _label(webhook_id))), sealed
-
-
-_FILTER = ("actions", "actorUrns", "groupUrns")
-
-
-def _words(asked: Mapping[str, Any]) -> list[Any]:
-    return [asked.get(word) or () for word in _FILTER]
 
 
 def sealed_secret(seal: Seal, randomness: Callable[[int], bytes], webhook_id: str) -> bytes:
@@ -242,9 +222,9 @@ class DeliverySender:
         self._client = client
         self._clock = clock
         self._holder = holder
-        self.count: Callable[[str], None] = _uncounted
+        self.count: Callable[[str], None] = lambda _: None
         """Called with the result of each attempt, for the metrics."""
-        self.log: Callable[[str, str], None] = _unlogged
+        self.log: Callable[[str, str], None] = lambda _, __: None
         """Called with the id of a webhook and a bug that was met with it."""
         self._slots = asyncio.Semaphore(MAX_AT_ONCE)
         self._held_until = 0.0
@@ -253,27 +233,19 @@ class DeliverySender:
     async def run(self) -> None:
         while True:
             pause = POLL_SECONDS
-            try:
+            with suppress(CursorLost), outages_suppressed():
                 has_work = await self._store.has_deliveries()
                 if has_work:
                     await self._work()
                 elif has_work is None:
                     pause = IDLE_SECONDS
-            except CursorLost:
-                pass
-            except Fault as fault:
-                if not fault.is_outage:
-                    raise
             await asyncio.sleep(pause * (0.75 + random.random() / 2))  # noqa: S311 - no secret
 
     async def keep_counting(self, publish: Callable[[DeliveryCounts], None]) -> None:
         """Update the numbers of the metrics until cancelled."""
         while True:
-            try:
+            with outages_suppressed():
                 publish(await self._store.delivery_counts())
-            except Fault as fault:
-                if not fault.is_outage:
-                    raise
             await asyncio.sleep(COUNT_SECONDS)
 
     async def _work(self) -> None:
@@ -321,20 +293,19 @@ class DeliverySender:
             await self._renew()
 
     async def _send_queue(self, webhook: Webhook) -> None:
-        with suppress(CursorLost):
-            try:
-                while batch := await self._store.waiting_deliveries(webhook.id, DELIVERIES):
-                    for delivery in batch:
-                        after = await self._send(webhook, delivery)
-                        if after is None:
-                            return
-                        webhook = after
-            except CursorLost:
-                raise
-            except Exception as bug:  # noqa: BLE001 - of one webhook
-                if not (isinstance(bug, Fault) and bug.is_outage):
-                    self._log_bug(webhook, bug)
-                    await asyncio.sleep(FIRST_RETRY / 1_000)  # other webhooks go on
+        try:
+            while batch := await self._store.waiting_deliveries(webhook.id, DELIVERIES):
+                for delivery in batch:
+                    after = await self._send(webhook, delivery)
+                    if after is None:
+                        return
+                    webhook = after
+        except CursorLost:
+            pass
+        except Exception as bug:  # noqa: BLE001 - of one webhook
+            if not (isinstance(bug, Fault) and bug.is_outage):
+                self._log_bug(webhook, bug)
+                await asyncio.sleep(FIRST_RETRY / 1_000)  # other webhooks go on
 
     def _log_bug(self, webhook: Webhook, bug: Exception) -> None:
         """Without the message, which may have the URL."""
@@ -361,11 +332,3 @@ class DeliverySender:
         except Exception as bug:  # noqa: BLE001 - of one webhook
             self._log_bug(webhook, bug)
             return Attempt(now, 0, None, "internal error", None)
-
-
-def _uncounted(_: str) -> None:
-    pass
-
-
-def _unlogged(_: str, __: str) -> None:
-    pass

@@ -19,9 +19,9 @@ from watchword.domain.events import Action, KeptEvent, kind_of, named_in, parse_
 from watchword.domain.mail import MailKind, parse_kind
 from watchword.domain.names import (
     check_account,
-    check_account_id,
     check_actor,
     check_description,
+    check_lower_id,
     check_name,
     check_text,
     name_of,
@@ -119,7 +119,7 @@ async def create_service_account(_: Any, info: Info, input: Json) -> Json:
     accounts, grant = await info.context.authorized(info.context.services.core.accounts)
     short_id, name = input.get("id"), input.get("displayName")
     if short_id is not None:
-        check_account_id(short_id, "id")
+        check_lower_id(short_id, "id")
     if name is not None:
         check_name(name, "displayName")
     made = await accounts.create(grant, short_id, name, check_description(input.get("description")))

@@ -3,7 +3,8 @@
 from typing import Any
 
 from watchword.domain.actors import WritePrecondition
-from watchword.domain.devices import KEPT, Device, DeviceStatus, no_device, no_grant, too_many_codes
+from watchword.domain.devices import KEPT, Device, DeviceStatus, no_device, no_grant
+from watchword.domain.errors import Reason, too_often
 from watchword.domain.ports import Issue
 from watchword.domain.token_limits import Limits, unpacked
 from watchword.domain.tokens import TokenRecord
@@ -47,7 +48,9 @@ class SqlDevices(SqlPart):
             assert row is not None
             number, first_end = row
             if number >= limit:
-                raise too_many_codes(first_end - now, f"{whose} {number:,} open device codes, the maximum.")
+                raise too_often(
+                    Reason.TOO_MANY_CODES, first_end - now, f"{whose} {number:,} open device codes, the maximum."
+                )
         return await tx.execute(_ADD, *_values(device).values()) == 1
 
     async def get_device(self, device_id: str) -> Device | None:
