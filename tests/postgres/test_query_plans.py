@@ -31,6 +31,7 @@ from watchword.stores.postgres.connections import (
 from watchword.stores.postgres.verify_batcher import CONFIRMED_STATEMENT, STATEMENT
 from watchword.stores.sql import SqlStore
 from watchword.stores.sql.counts import COUNTS
+from watchword.stores.sql.transaction import delete_oldest
 
 
 @pytest.fixture(params=KINDS_IN_TURN)
@@ -171,3 +172,17 @@ async def plan_settings(made: Home) -> list[tuple[str, str]]:
 def test_only_searches_use_custom_plans(empty_store: Home) -> None:
     point, search = ("force_generic_plan", "off"), ("auto", "on")
     assert asyncio.run(plan_settings(empty_store)) == [point, search, point]
+
+
+async def purged_at_once(made: Home, most: int) -> int:
+    """With the plan that PostgreSQL prefers at times: for each row of the table, look for it in the other rows."""
+    async with connected(made) as connection:
+        for plan in ("hashjoin", "mergejoin", "hashagg", "sort", "material"):
+            await connection.execute(f"SET enable_{plan} = off")
+        return await delete_oldest(connection, "token_uses", "token_id, day", "day", 100, most)
+
+
+def test_purge_deletes_no_more_than_it_should_whatever_the_plan(empty_store: Home) -> None:
+    empty_store.look("INSERT INTO token_uses (token_id, day, uses) SELECT 'one', n, 1 FROM generate_series(1, 50) AS n")
+    assert asyncio.run(purged_at_once(empty_store, 5)) == 5
+    assert empty_store.look("SELECT min(day), count(*) FROM token_uses") == [(6, 45)]

@@ -53,9 +53,11 @@ WHERE number = $1 AND state = 'WAITING' AND attempts = 0"""
 _LAST = "SELECT max(coalesce(done_at, next_at)) FROM mails WHERE recipient = $1 AND kind = $2"
 _RECENT = "SELECT count(*) FROM mails WHERE recipient = $1 AND kind = $2 AND made_at > $3"
 _DUE = "SELECT number FROM mails WHERE state = 'WAITING' AND next_at <= (SELECT now_ms()) ORDER BY next_at"
+# As in `delete_oldest`: a subquery could claim more.
 _CLAIM = f"""
+WITH due AS MATERIALIZED ({_DUE} LIMIT $1 {{skip_locked}})
 UPDATE mails SET attempts = attempts + 1, next_at = (SELECT now_ms()) + $2
-WHERE number IN ({_DUE} LIMIT $1 {{skip_locked}})
+WHERE number IN (SELECT number FROM due)
 RETURNING number, kind, recipient, address, items, more, made_at, attempts"""
 _SETTLE = """
 UPDATE mails SET state = $3, error = $4, next_at = $5,

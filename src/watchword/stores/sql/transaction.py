@@ -270,4 +270,6 @@ async def groups_by_actor(tx: Transaction, actors: Iterable[str]) -> dict[str, l
 async def delete_oldest(tx: Transaction, table: str, key: str, time: str, before: int, most: int) -> int:
     """Delete at most `most` rows whose time is before this one. Rows that another transaction has locked stay."""
     oldest = f"SELECT {key} FROM {table} WHERE {time} < $1 ORDER BY {time} LIMIT $2 {tx.dialect.skip_locked}"
-    return await tx.execute(f"DELETE FROM {table} WHERE ({key}) IN ({oldest})", before, most)
+    # As a subquery, PostgreSQL may run it once for each row of the table, and so delete more.
+    delete = f"DELETE FROM {table} WHERE ({key}) IN (SELECT {key} FROM oldest)"
+    return await tx.execute(f"WITH oldest AS MATERIALIZED ({oldest}) {delete}", before, most)
