@@ -16,6 +16,7 @@ import psutil
 
 from bench.cases import CREATE
 from bench.population import Holder, Population
+from tests.support.preloaded import without_settings
 from watchword.engines.embedded.process import PROCESS_NAME
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -86,7 +87,7 @@ class Contender:
         return [*words, *(f"{name}={value}" for name, value in self._settings.items())]
 
     def environment(self) -> dict[str, str]:
-        return {k: v for k, v in os.environ.items() if not k.startswith("WATCHWORD_")}
+        return without_settings()
 
     def __enter__(self) -> Self:
         command = ["taskset", "-c", self._cores, *self.command()]

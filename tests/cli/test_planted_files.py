@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.preloaded import without_settings
 from tests.support.server import ADMIN, CREATE_POLICY, Server, watchword
 from tests.support.system import need_program, need_root
 
@@ -44,7 +45,7 @@ def names_taken(folder: Path, *words: str) -> tuple[subprocess.CompletedProcess[
     calls = "trace=open,openat,creat,mkdir,mkdirat,rename,renameat,renameat2,link,linkat"
     strace = need_program("strace", "strace")
     command = [strace, "-f", "-s", "4096", "-e", calls, "-o", str(log), sys.executable, "-m", "watchword"]
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("WATCHWORD_")}
+    clean = without_settings()
     done = subprocess.run([*command, *words], capture_output=True, text=True, env=clean, check=False)
     return done, set(re.findall(rf'"{re.escape(str(folder))}/([^"/]+)', log.read_text()))
 

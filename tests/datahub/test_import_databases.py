@@ -30,6 +30,7 @@ from tests.support.datahub_tokens import SALT, DataHubToken, datahub_token
 from tests.support.mariadb import Mariadb, shared_mariadb
 from tests.support.pages import ROOT
 from tests.support.postgres import DEBIAN, Address, Home, programs
+from tests.support.preloaded import without_settings
 from tests.support.server import ADMIN, Server, watchword
 
 NUMBER = 10_000
@@ -87,7 +88,7 @@ def test_ten_thousand_tokens_come_survive_a_kill_and_follow_datahub(
     # Killed in the middle: what has come is whole, nobody is revived, and the next run brings the rest.
     words = ("import", "datahub", "--data-dir", str(server.data_dir))
     command = [sys.executable, "-m", "watchword", *words]
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("WATCHWORD_")}
+    clean = without_settings()
     with (tmp_path / "killed.log").open("wb") as log:
         killed = subprocess.Popen(command, env=clean | env, stdout=log, stderr=log)
     # It is stopped while we look, or it could end before we have seen it.

@@ -1,7 +1,6 @@
 """`watchword import datahub` from an export file: what is imported and skipped, and how later runs follow DataHub."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -14,6 +13,7 @@ from tests.cli.in_process import watchword
 from tests.support.datahub_rows import Row, aspect, group, new_token, person, policy, token_row, write_export
 from tests.support.datahub_tokens import DAY, SALT, DataHubToken, datahub_token
 from tests.support.postgres import Home
+from tests.support.preloaded import without_settings
 from tests.support.server import ADMIN, CREATE, Server
 from tests.support.store_file import change_store, look
 from tests.support.waiting import until
@@ -306,7 +306,7 @@ def test_set_of_datahub_is_reserved_and_a_group_of_the_provider_is_kept(
 
 def test_a_second_import_waits_for_the_first_and_gives_up(run_import: Import) -> None:
     words = ["import", "datahub", "--from", "-", "--json", "--data-dir", str(run_import.server.data_dir)]
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("WATCHWORD_")}
+    clean = without_settings()
     command = [sys.executable, "-m", "watchword", *words]
     (anns, row), (bobs, bobs_row) = new_token(ANN), new_token(BOB)
     earlier = write_export(run_import.file, [*person(ANN), row]).read_bytes()
@@ -338,7 +338,7 @@ def test_follow_brings_new_tokens_reports_what_fails_and_ends_with_ctrl_c(
     file, (first, row), (second, other) = tmp_path / "export.jsonl", new_token(ANN), new_token(ANN)
     write_export(file, [*person(ANN), row])
     words = ["import", "datahub", "--from", str(file), "--follow", "--every", "1s", "--data-dir", str(server.data_dir)]
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("WATCHWORD_")}
+    clean = without_settings()
     with (tmp_path / "err").open("wb") as err:
         follower = subprocess.Popen(
             [sys.executable, "-m", "watchword", *words], env=clean | ENV, stdout=err, stderr=err

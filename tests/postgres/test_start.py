@@ -1,6 +1,5 @@
 """Starting on a database: concurrently, while the database starts, and with older schemas."""
 
-import os
 import re
 import shlex
 import socket
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Self
 
 from tests.support.postgres import Home, own_cluster
+from tests.support.preloaded import without_settings
 from tests.support.server import ADMIN, Server, watchword
 from tests.support.waiting import SECONDS, until
 from watchword.stores.sql import latest, migrations
@@ -24,7 +24,7 @@ VERSION = latest("postgres")
 
 def test_concurrent_starts_on_an_empty_database_migrate_once(database: Home, tmp_path: Path) -> None:
     servers = [Server(tmp_path / f"server{n}", env=database.env) for n in range(4)]
-    clean = {k: v for k, v in os.environ.items() if not k.startswith("WATCHWORD_")} | database.env
+    clean = without_settings() | database.env
     commands = [
         [sys.executable, "-m", "watchword", "db", "migrate", "--data-dir", str(tmp_path / f"data{n}")] for n in range(6)
     ]

@@ -85,7 +85,7 @@ class ForkedProcess:
 def may_fork(environment: Mapping[str, str]) -> bool:
     """Whether a fork behaves as a new process with this environment."""
 
-    theirs, ours = _read_at_start(environment).items(), _read_at_start(_own_environment()).items()
+    theirs, ours = _read_at_start(environment).items(), _read_at_start(without_settings()).items()
     return theirs == ours or (CLOCK_FILE in environment and {name for name, _ in theirs ^ ours} == CLOCK)
 
 
@@ -93,7 +93,8 @@ def _read_at_start(variables: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in variables.items() if name.startswith(AT_START) and name != CLOCK_FILE}
 
 
-def _own_environment() -> dict[str, str]:
+def without_settings() -> dict[str, str]:
+    """The environment of this process without settings of Watchword."""
     return {name: value for name, value in os.environ.items() if not name.startswith("WATCHWORD_")}
 
 
@@ -143,7 +144,7 @@ def run(
 
 def folder_with_program() -> Path:
     """A folder for `PATH` whose `watchword` forks; it cannot take over a terminal."""
-    return _loaded(_own_environment()).program()
+    return _loaded(without_settings()).program()
 
 
 def _read(file: int) -> str:
@@ -166,7 +167,7 @@ class _Loaded:
             self._process = subprocess.Popen(
                 [sys.executable, __file__, str(requests.fileno()), str(alive)],
                 pass_fds=[requests.fileno(), alive], stdin=subprocess.DEVNULL,
-                env={**_own_environment(), **read_at_start, CLOCK_FILE: str(clock_file)},
+                env={**without_settings(), **read_at_start, CLOCK_FILE: str(clock_file)},
                 start_new_session=True,
             )  # fmt: skip
         os.close(alive)

@@ -16,7 +16,7 @@ import psutil
 
 from tests.support import preloaded
 from tests.support.ports import free_port
-from tests.support.preloaded import ForkedProcess
+from tests.support.preloaded import ForkedProcess, without_settings
 from tests.support.waiting import SECONDS, is_alive, until, until_gone
 from watchword.engines.embedded.process import PROCESS_NAME
 from watchword.http.metrics import RENDER_SECONDS
@@ -71,7 +71,7 @@ class Server:
         self.err = folder / "stderr.log"
         self._flags = flags
         self._prefix = prefix
-        self._env = {k: v for k, v in os.environ.items() if not k.startswith("WATCHWORD_")} | dict(env or {})
+        self._env = without_settings() | dict(env or {})
         self.process: subprocess.Popen[bytes] | ForkedProcess | None = None
         self.http = plain_client(self.url)
 
@@ -254,7 +254,7 @@ def plain_client(url: str = "", timeout: float = SECONDS) -> httpx.Client:
 def watchword(
     *words: str, env: Mapping[str, str] | None = None, cwd: Path | None = None, stdin: str | None = None
 ) -> subprocess.CompletedProcess[str]:
-    clean = {k: v for k, v in os.environ.items() if not k.startswith("WATCHWORD_")} | dict(env or {})
+    clean = without_settings() | dict(env or {})
     if preloaded.may_fork(clean):
         return preloaded.run(words, env=clean, cwd=cwd, stdin=stdin, timeout=SECONDS)
     command = [sys.executable, "-m", "watchword", *words]

@@ -13,6 +13,7 @@ import pytest
 from tests.cli.in_process import watchword
 from tests.cli.remote.conftest import Run
 from tests.support.ports import free_port
+from tests.support.preloaded import without_settings
 from tests.support.server import ADMIN, Server
 from tests.support.waiting import SECONDS
 
@@ -38,7 +39,7 @@ def lost(how: str) -> Iterator[str]:
 
 def shell(*words: str, redirect: str) -> "subprocess.CompletedProcess[str]":
     """Run the command with a redirection in a shell."""
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("WATCHWORD_")}
+    clean = without_settings()
     script = f'"$@" {redirect}'
     return subprocess.run(
         ["bash", "-c", script, "bash", *WATCHWORD, *words],

@@ -1,7 +1,6 @@
 """`watchword task`: list, watch and cancel operations."""
 
 import json
-import os
 import re
 import subprocess
 import sys
@@ -13,6 +12,7 @@ from tests.cli.in_process import watchword
 from tests.cli.remote.conftest import Run
 from tests.cli.remote.test_index import at_terminal, cancel
 from tests.support.series import DAY, fill, new_aspect, now
+from tests.support.preloaded import without_settings
 from tests.support.server import ADMIN, Server
 from tests.support.terminal import Terminal
 from tests.support.waiting import SECONDS, seen_in_time
@@ -53,7 +53,7 @@ def test_piped_watch_prints_progress(slow_server: Server) -> None:
     fill(slow_server, aspect, old=10_000, young=10_000)
     operation = start(slow_server, aspect)
     command = [sys.executable, "-m", "watchword", "task", "watch", operation, "--url", slow_server.url, "--as", ADMIN]
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("WATCHWORD_")}
+    clean = without_settings()
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=clean) as watching:
         assert watching.stdout is not None
         first = next(line for line in watching.stdout if line.startswith("RUNNING"))
