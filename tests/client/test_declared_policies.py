@@ -9,7 +9,7 @@ from tests.support.server import ADMIN, GENERATE, Server
 from watchword.client import (
     DeclaredAccountInfo,
     DeclaredGroupInfo,
-    DeclaredPolicy,
+    DeclaredPolicyInfo,
     GrantedActors,
     PolicyActors,
     Unauthorized,
@@ -25,8 +25,8 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> Server:
 def test_declared_policies_are_shown_first_then_made_changed_and_removed(
     own: Server, connect: Clients, actor: str
 ) -> None:
-    first = DeclaredPolicy("own-tokens", "Own tokens", (GENERATE,), PolicyActors(users=(actor,)), description="Why.")
-    second = DeclaredPolicy("own-tokens", "Own tokens", (GENERATE,), PolicyActors(all_users=True), state="INACTIVE")
+    first = DeclaredPolicyInfo("own-tokens", "Own tokens", (GENERATE,), PolicyActors(users=(actor,)), description="Why.")
+    second = DeclaredPolicyInfo("own-tokens", "Own tokens", (GENERATE,), PolicyActors(all_users=True), state="INACTIVE")
     with own:
         client = connect(own.url, actor=ADMIN)
         shown = client.apply_policies([first], dry_run=True)

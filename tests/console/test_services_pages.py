@@ -95,7 +95,7 @@ def test_webhook_is_created_tested_replayed_rotated_and_deleted(serving: Console
         expect(need).to_contain_text("The webhook Chat fails since")
         need.get_by_role("link", name="See deliveries").click()
         receiver.answer = status(200)
-        panel.get_by_role("button", name="Send what waits now").click()
+        panel.get_by_role("button", name="Send waiting deliveries now").click()
         until(lambda: waiting(serving) == 0, "what waited is delivered")
         panel.get_by_role("button", name="Replay since…").click()
         page.get_by_label("Since, in your time zone").fill("2020-01-01T00:00")

@@ -46,8 +46,8 @@ def event() -> None:
 @repeatable("--about", "about", "ACTOR", "Events about this actor or its tokens.", type=ActorParam())
 @repeatable("--action", "actions", "WORD", "Events with this action. `watchword event actions` lists them.")
 @repeatable("--target", "targets", "TEXT", "Events on this id or URN.")
-@click.option("--since", type=TimeParam(ago=True), help="From a date, time, or span back such as 1d.")
-@click.option("--until", type=TimeParam(ago=True), help="Before a date, time, or span back.")
+@click.option("--since", type=TimeParam(ago=True), help="From a date, a time, or a duration back such as 1d.")
+@click.option("--until", type=TimeParam(ago=True), help="Before a date, a time, or a duration back.")
 @click.option("--follow", is_flag=True, help="Print events oldest first, then new ones as they happen, until Ctrl-C.")
 @urns_flag
 @limit_flag(default=100)

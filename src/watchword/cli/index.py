@@ -71,7 +71,7 @@ def histogram(client: "Client", entity_type: str, aspect: str, spans: int, as_js
 @click.argument("entity_type", metavar="ENTITY")
 @click.argument("aspect")
 @click.option("--older-than", type=DurationParam(), help=f"Delete rows older than this, such as {SPAN_FORMS}.")
-@click.option("--until", type=TimeParam(ago=True), help="Delete rows up to this: a date, time, or span back.")
+@click.option("--until", type=TimeParam(ago=True), help="Delete rows up to this: a date, a time, or a duration back.")
 @click.option("--batch-size", type=click.IntRange(1), help="Rows per batch.")
 @click.option(
     "--timeout", "timeout_seconds", type=DurationParam(seconds=True), help="Give up after this time, such as 10m."

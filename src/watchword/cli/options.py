@@ -90,7 +90,7 @@ class ActorParam(click.ParamType[str]):
 class DurationParam(click.ParamType[int]):
     """A duration, in milliseconds. With `seconds`, it is in seconds, and a bare number is too."""
 
-    name = "span"
+    name = "duration"
 
     def __init__(self, *, seconds: bool = False) -> None:
         self._seconds = seconds
@@ -105,7 +105,7 @@ class DurationParam(click.ParamType[int]):
 class LifetimeParam(click.ParamType[str]):
     """A duration as the API takes it: a name such as ONE_DAY, or ISO 8601."""
 
-    name = "span"
+    name = "duration"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         if value.upper() in Duration.__members__:
@@ -116,7 +116,7 @@ class LifetimeParam(click.ParamType[str]):
 class TimeParam(click.ParamType[datetime]):
     """A date, a time or a duration from or before now."""
 
-    name = "moment"
+    name = "time"
 
     def __init__(self, *, ago: bool) -> None:
         self._ago = ago

@@ -352,11 +352,11 @@ def read_declaration(file: Path) -> domain.PolicyDeclaration:
 
 def _reader(client: "Client", file: Path) -> "Callable[..., AppliedPolicies]":
     """Read the file, and apply it by calling what this returns."""
-    from watchword.client import DeclaredPolicy, PolicyActors
+    from watchword.client import DeclaredPolicyInfo, PolicyActors
 
     declared = read_declaration(file)
     policies = [
-        DeclaredPolicy(
+        DeclaredPolicyInfo(
             id=policy.urn.removeprefix(POLICY_PREFIX),
             name=policy.name,
             description=policy.description,

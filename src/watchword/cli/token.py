@@ -121,10 +121,18 @@ _FILTERS = (
     _Filter("--scope", "scope", "EQUAL", "Tokens that name this scope."),
     _Filter("--network", "lastNetwork", "EQUAL", "Tokens last used from this network.", metavar="CIDR"),
     _Filter("--name-contains", "name", "CONTAIN", "Tokens with this text in their name."),
-    _Filter("--expires-before", "expiresAt", "LESS_THAN", "A date, time, or span from now.", type=_AHEAD),
-    _Filter("--expires-after", "expiresAt", "GREATER_THAN_OR_EQUAL_TO", "A date, time, or span from now.", type=_AHEAD),
-    _Filter("--created-before", "createdAt", "LESS_THAN", "A date, time, or span back.", type=_BACK),
-    _Filter("--created-after", "createdAt", "GREATER_THAN_OR_EQUAL_TO", "A date, time, or span back.", type=_BACK),
+    _Filter("--expires-before", "expiresAt", "LESS_THAN", "A date, a time, or a duration from now.", type=_AHEAD),
+    _Filter(
+        "--expires-after",
+        "expiresAt",
+        "GREATER_THAN_OR_EQUAL_TO",
+        "A date, a time, or a duration from now.",
+        type=_AHEAD,
+    ),
+    _Filter("--created-before", "createdAt", "LESS_THAN", "A date, a time, or a duration back.", type=_BACK),
+    _Filter(
+        "--created-after", "createdAt", "GREATER_THAN_OR_EQUAL_TO", "A date, a time, or a duration back.", type=_BACK
+    ),
     _Filter("--used-before", "lastUsedAt", "LESS_THAN", "Last used before this.", type=_BACK),
     _Filter(
         "--unused-for", "lastActivityAt", "LESS_THAN", "Neither created nor used for this long.", type=DurationParam()
@@ -521,11 +529,19 @@ def _print_created(secret: str, made: "TokenInfo", *, json: bool) -> None:
 @click.option("--dry-run", is_flag=True, help="Only show how many tokens of which users would be revoked.")
 @yes_flag
 @with_client
-def revoke(client: "Client", token_ids: tuple[str, ...], selection: TokenFlags, cascade: bool, **how: bool) -> None:
+def revoke(
+    client: "Client",
+    token_ids: tuple[str, ...],
+    selection: TokenFlags,
+    cascade: bool,
+    dry_run: bool,
+    yes: bool,
+    as_json: bool,
+) -> None:
     """Revoke tokens and everything derived from them. From then on every instance rejects them.
 
-    By ID or URN, each token is revoked and reported separately. A - reads from standard input: ids, one a line or as
-    `token list --json` prints them, or a token itself.
+    By ID or URN, each token is revoked and reported separately, without a question. A - reads from standard input: ids,
+    one a line or as `token list --json` prints them, or a token itself.
 
     By flags, which work as for `token list`, all matching tokens are revoked together or none is: the command shows how
     many tokens of which users match, asks, and prints a receipt.
@@ -538,13 +554,13 @@ def revoke(client: "Client", token_ids: tuple[str, ...], selection: TokenFlags, 
     if selection.is_given:
         if token_ids:
             raise WrongUse("Pass ids, or flags that select tokens, not both.")
-        _revoke_selected(client, selection, cascade=cascade, **how)
-    elif any(how.values()):
-        raise WrongUse("--dry-run, --yes and --json need flags that select tokens, such as --actor.")
+        _revoke_selected(client, selection, cascade=cascade, dry_run=dry_run, yes=yes, as_json=as_json)
+    elif dry_run:
+        raise WrongUse("--dry-run needs flags that select tokens, such as --actor.")
     elif not token_ids:
         raise WrongUse("Which tokens? Pass their ids, or flags such as --actor urn:li:corpuser:alice.")
     else:
-        _revoke_each(client, token_ids, cascade=cascade)
+        _revoke_each(client, token_ids, cascade=cascade, as_json=as_json)
 
 
 def _revoke_selected(
@@ -575,26 +591,33 @@ def _revoke_selected(
         say(f"Revoked {revoked} at {iso(receipt.revoked_at)}. Receipt: {receipt.digest}")
 
 
-def _revoke_each(client: "Client", token_ids: Iterable[str], *, cascade: bool) -> None:
+def _revoke_each(client: "Client", token_ids: Iterable[str], *, cascade: bool, as_json: bool) -> None:
     failed = False
-    for number, word in enumerate(_read_ids(token_ids), 1):
-        # Anything but an id may be a secret, so that it is not repeated.
-        shown = f"Token {number} of those given" if is_token(word) else word
-        try:
-            token_id = client.find_token(Secret(word)).id if is_token(word) else _checked_id(word)
-            client.revoke_token(token_id, cascade=cascade)
-        except Fault:
-            failed = True
-            warn(f"Number {number} of those given is not an id. Find ids with: watchword token list")
-        except (BadRequest, Conflict, NotFound, Unauthorized) as error:
-            if isinstance(error, Unauthorized) and not is_token(word):
-                raise
-            failed = True
-            by_possession = " To revoke it as its holder: watchword token scan - --revoke" if is_token(word) else ""
-            warn(f"{shown}: {explain(error)}{by_possession}")
-        else:
-            say(f"Revoked {token_id}")
-            sys.stdout.flush()
+    revoked: list[dict[str, Any]] = []
+    try:
+        for number, word in enumerate(_read_ids(token_ids), 1):
+            # Anything but an id may be a secret, so that it is not repeated.
+            shown = f"Token {number} of those given" if is_token(word) else word
+            try:
+                token_id = client.find_token(Secret(word)).id if is_token(word) else _checked_id(word)
+                client.revoke_token(token_id, cascade=cascade)
+            except Fault:
+                failed = True
+                warn(f"Number {number} of those given is not an id. Find ids with: watchword token list")
+            except (BadRequest, Conflict, NotFound, Unauthorized) as error:
+                if isinstance(error, Unauthorized) and not is_token(word):
+                    raise
+                failed = True
+                by_possession = " To revoke it as its holder: watchword token scan - --revoke" if is_token(word) else ""
+                warn(f"{shown}: {explain(error)}{by_possession}")
+            else:
+                revoked.append({"id": token_id, "revoked": True})
+                if not as_json:
+                    say(f"Revoked {token_id}")
+                    sys.stdout.flush()
+    finally:
+        if as_json:
+            say_json(revoked)
     if failed:
         raise SystemExit(1)
 

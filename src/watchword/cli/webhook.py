@@ -211,7 +211,9 @@ def deliveries(client: "Client", id_: str, waiting: bool, limit: int, as_json: b
 @webhook.command()
 @_webhook
 @click.option("--delivery", metavar="ID", help="Send this delivery again.")
-@click.option("--since", type=TimeParam(ago=True), help="Send all events since a date, time, or span back such as 1d.")
+@click.option(
+    "--since", type=TimeParam(ago=True), help="Send all events since a date, a time, or a duration back such as 1d."
+)
 @with_client
 def replay(client: "Client", id_: str, delivery: str | None, since: datetime | None, as_json: bool) -> None:
     """Send deliveries again: one, all events since a time, or, without a flag, all waiting deliveries.

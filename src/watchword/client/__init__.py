@@ -37,7 +37,7 @@ __all__ = [
     "DayCountInfo",
     "DeclaredAccountInfo",
     "DeclaredGroupInfo",
-    "DeclaredPolicy",
+    "DeclaredPolicyInfo",
     "DeviceLogin",
     "Duration",
     "EngineTaskInfo",

@@ -21,7 +21,7 @@ from watchword.client.records import (
     AppliedPolicies,
     DeclaredAccountInfo,
     DeclaredGroupInfo,
-    DeclaredPolicy,
+    DeclaredPolicyInfo,
     DeviceLogin,
     EventAction,
     EventInfo,
@@ -631,7 +631,7 @@ class Api:
     @_sends
     def apply_policies(
         self,
-        declared: Iterable[DeclaredPolicy] = (),
+        declared: Iterable[DeclaredPolicyInfo] = (),
         *,
         groups: Iterable[DeclaredGroupInfo] = (),
         accounts: Iterable[DeclaredAccountInfo] = (),
@@ -1247,7 +1247,7 @@ def _policy_input(
     }
 
 
-def _declared_input(policy: DeclaredPolicy) -> dict[str, Any]:
+def _declared_input(policy: DeclaredPolicyInfo) -> dict[str, Any]:
     """Without empty parts: the server limits how many parts a body has."""
     sent = {name: value for name, value in asdict(policy).items() if value}
     return sent | {"actors": _actors_input(policy.actors)}

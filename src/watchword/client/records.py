@@ -234,7 +234,7 @@ class PolicyInfo(Record):
     set: str | None
 
 
-class DeclaredPolicy(Record):
+class DeclaredPolicyInfo(Record):
     """A policy to apply. Its urn ends with `id`."""
 
     id: str

@@ -11,8 +11,8 @@ import pytest
 from tests.cli.in_process import watchword
 from tests.cli.remote.conftest import Run
 from tests.cli.remote.test_index import at_terminal, cancel
-from tests.support.series import DAY, fill, new_aspect, now
 from tests.support.preloaded import without_settings
+from tests.support.series import DAY, fill, new_aspect, now
 from tests.support.server import ADMIN, Server
 from tests.support.terminal import Terminal
 from tests.support.waiting import SECONDS, seen_in_time

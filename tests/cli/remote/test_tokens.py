@@ -122,6 +122,12 @@ def test_tokens_are_revoked_by_id_urn_and_list(server: Server, run: Run, done: D
     first, second = some.stderr.splitlines()
     assert ids[0] in first
     assert "Number 2 " in second
+    last = make(server, actor, "g")[0]
+    some = run("token", "revoke", ids[0], last, "--yes", "--json")
+    assert (some.returncode, json.loads(some.stdout)) == (1, [{"id": last, "revoked": True}])
+    assert ids[0] in some.stderr
+    preview = run("token", "revoke", last, "--dry-run")
+    assert (preview.returncode, preview.stdout) == (2, "")
 
 
 def test_one_token_is_shown_line_by_line(server: Server, run: Run, done: Done, actor: str) -> None:

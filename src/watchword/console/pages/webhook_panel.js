@@ -175,7 +175,7 @@ export function webhookPanel({ root, webhook, me, close, changed, deleted }) {
     return html`<div class="row deliveries-head">
       <label>Show <select id="delivery-state" @change=${filter}>${[["", "all"], ["WAITING", "waiting"], ["DELIVERED", "delivered"]].map(([value, word]) => html`<option
         value="${value}" ?selected=${value === state}>${word}</option>`)}</select></label>
-      ${now.state !== "DISABLED" ? html`${now.waiting ? html`<button type="button" id="replay-waiting" @click=${() => replay()}>Send what waits now</button>` : null}
+      ${now.state !== "DISABLED" ? html`${now.waiting ? html`<button type="button" id="replay-waiting" @click=${() => replay()}>Send waiting deliveries now</button>` : null}
         <button type="button" id="replay-since-button" @click=${replaySince}>Replay since…</button>` : null}</div>
       ${found.deliveries.length ? html`<ul class="plain-list delivery-list">${found.deliveries.map(delivery)}</ul>`
         : html`<p class="quiet">${state || query.get("cursor") ? "No delivery matches." : "Nothing was delivered in 30 days, and nothing waits."}</p>`}
