@@ -25,7 +25,9 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> Server:
 def test_declared_policies_are_shown_first_then_made_changed_and_removed(
     own: Server, connect: Clients, actor: str
 ) -> None:
-    first = DeclaredPolicyInfo("own-tokens", "Own tokens", (GENERATE,), PolicyActors(users=(actor,)), description="Why.")
+    first = DeclaredPolicyInfo(
+        "own-tokens", "Own tokens", (GENERATE,), PolicyActors(users=(actor,)), description="Why."
+    )
     second = DeclaredPolicyInfo("own-tokens", "Own tokens", (GENERATE,), PolicyActors(all_users=True), state="INACTIVE")
     with own:
         client = connect(own.url, actor=ADMIN)
