@@ -110,6 +110,7 @@ class _Filter:
 
 _ACTOR = ActorParam()
 _AHEAD, _BACK = TimeParam(ago=False), TimeParam(ago=True)
+_FROM_NOW, _AGO = "A date, a time, or a duration from now.", "A date, a time, or a duration back."
 _STATUS = click.Choice([*(status.name for status in TokenStatus), SUSPENDED], case_sensitive=False)
 _FILTERS = (
     _Filter("--actor", "actorUrn", "EQUAL", "Tokens that act as this user.", type=_ACTOR),
@@ -121,18 +122,10 @@ _FILTERS = (
     _Filter("--scope", "scope", "EQUAL", "Tokens that name this scope."),
     _Filter("--network", "lastNetwork", "EQUAL", "Tokens last used from this network.", metavar="CIDR"),
     _Filter("--name-contains", "name", "CONTAIN", "Tokens with this text in their name."),
-    _Filter("--expires-before", "expiresAt", "LESS_THAN", "A date, a time, or a duration from now.", type=_AHEAD),
-    _Filter(
-        "--expires-after",
-        "expiresAt",
-        "GREATER_THAN_OR_EQUAL_TO",
-        "A date, a time, or a duration from now.",
-        type=_AHEAD,
-    ),
-    _Filter("--created-before", "createdAt", "LESS_THAN", "A date, a time, or a duration back.", type=_BACK),
-    _Filter(
-        "--created-after", "createdAt", "GREATER_THAN_OR_EQUAL_TO", "A date, a time, or a duration back.", type=_BACK
-    ),
+    _Filter("--expires-before", "expiresAt", "LESS_THAN", _FROM_NOW, type=_AHEAD),
+    _Filter("--expires-after", "expiresAt", "GREATER_THAN_OR_EQUAL_TO", _FROM_NOW, type=_AHEAD),
+    _Filter("--created-before", "createdAt", "LESS_THAN", _AGO, type=_BACK),
+    _Filter("--created-after", "createdAt", "GREATER_THAN_OR_EQUAL_TO", _AGO, type=_BACK),
     _Filter("--used-before", "lastUsedAt", "LESS_THAN", "Last used before this.", type=_BACK),
     _Filter(
         "--unused-for", "lastActivityAt", "LESS_THAN", "Neither created nor used for this long.", type=DurationParam()
@@ -593,33 +586,41 @@ def _revoke_selected(
 
 def _revoke_each(client: "Client", token_ids: Iterable[str], *, cascade: bool, as_json: bool) -> None:
     failed = False
-    revoked: list[dict[str, Any]] = []
+    revoked: list[str] = []
     try:
         for number, word in enumerate(_read_ids(token_ids), 1):
-            # Anything but an id may be a secret, so that it is not repeated.
-            shown = f"Token {number} of those given" if is_token(word) else word
-            try:
-                token_id = client.find_token(Secret(word)).id if is_token(word) else _checked_id(word)
-                client.revoke_token(token_id, cascade=cascade)
-            except Fault:
+            token_id = _revoke_one(client, number, word, cascade=cascade)
+            if token_id is None:
                 failed = True
-                warn(f"Number {number} of those given is not an id. Find ids with: watchword token list")
-            except (BadRequest, Conflict, NotFound, Unauthorized) as error:
-                if isinstance(error, Unauthorized) and not is_token(word):
-                    raise
-                failed = True
-                by_possession = " To revoke it as its holder: watchword token scan - --revoke" if is_token(word) else ""
-                warn(f"{shown}: {explain(error)}{by_possession}")
-            else:
-                revoked.append({"id": token_id, "revoked": True})
-                if not as_json:
-                    say(f"Revoked {token_id}")
-                    sys.stdout.flush()
+                continue
+            revoked.append(token_id)
+            if not as_json:
+                say(f"Revoked {token_id}")
+                sys.stdout.flush()
     finally:
         if as_json:
-            say_json(revoked)
+            say_json([{"id": token_id, "revoked": True} for token_id in revoked])
     if failed:
         raise SystemExit(1)
+
+
+def _revoke_one(client: "Client", number: int, word: str, *, cascade: bool) -> str | None:
+    """Return its id; None: it was not revoked, and a warning says why."""
+    # Anything but an id may be a secret, so that it is not repeated.
+    shown = f"Token {number} of those given" if is_token(word) else word
+    try:
+        token_id = client.find_token(Secret(word)).id if is_token(word) else _checked_id(word)
+        client.revoke_token(token_id, cascade=cascade)
+    except Fault:
+        warn(f"Number {number} of those given is not an id. Find ids with: watchword token list")
+        return None
+    except (BadRequest, Conflict, NotFound, Unauthorized) as error:
+        if isinstance(error, Unauthorized) and not is_token(word):
+            raise
+        by_possession = " To revoke it as its holder: watchword token scan - --revoke" if is_token(word) else ""
+        warn(f"{shown}: {explain(error)}{by_possession}")
+        return None
+    return token_id
 
 
 def _checked_id(word: str) -> str:

@@ -37,8 +37,6 @@ MAX_FILES = 1 << 16
 _PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15
 _IOPRIO_SET = {"x86_64": 251, "aarch64": 30}
 _IOPRIO_WHO_PROCESS, _IOPRIO_IDLE = 1, 3 << 13
-
-
 _FORK = multiprocessing.get_context("fork")
 
 
