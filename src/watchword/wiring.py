@@ -128,6 +128,7 @@ async def open_service(
         rejections, counter = RejectionLog(store, clock), TokenCounter(store, clock)
         authority = Authority(store, identifier(salt, settings.datahub_salt), usage)
         tokens = Tokens(store, authority, keys, salt, settings.lifetimes, settings.max_live_tokens, clock, counters)
+        sessions = Sessions(store, authority, salt, clock, settings.session_limits, new_session)
         logins = DeviceSettings(settings.device_clients, settings.login_days, settings.lifetimes)
         webhook_secret = partial(sealed_secret, sealer, os.urandom)
         policies = Policies(store, authority, settings.root_actor, new_id, webhook_secret)
@@ -139,8 +140,8 @@ async def open_service(
             offboarding=Offboarding(store, authority, policies, tokens),
             imports=Imports(store, authority, settings.datahub_salt is not None),
             accounts=Accounts(store, authority, settings.root_actor, new_id, clock, counters.revoked),
-            sessions=Sessions(store, authority, salt, clock, settings.session_limits, new_session),
-            devices=Devices(store, authority, tokens, salt, clock, logins, new_session),
+            sessions=sessions,
+            devices=Devices(store, authority, sessions, tokens, salt, clock, logins, new_session),
             policies=policies,
             retention=Retention(store, authority),
             audit=AuditLog(store, authority, rejections, feed),

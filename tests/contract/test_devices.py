@@ -1,5 +1,6 @@
 """A terminal that waits gets its token once, while its code is valid and approved."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from watchword.domain.actors import ActorStatus
 from watchword.domain.devices import CODE_MILLIS, INTERVAL, KEPT, LONGEST_INTERVAL, Device, DeviceStatus
 from watchword.domain.errors import Fault, Reason, Stale
 from watchword.domain.ports import Store
+from watchword.domain.sessions import LogoutNotice, Session
 
 FEW = 3
 
@@ -29,8 +31,20 @@ class DeviceDriver:
         assert self.run(self.store.add_device(device, 2 * FEW, FEW))
         return device
 
-    def decide(self, device: Device, status: DeviceStatus = DeviceStatus.APPROVED) -> None:
-        self.run(self.store.decide_device(self.harness.precondition(ANN), device, status))
+    def session(self, device: Device, *, issuer: str | None = None) -> Session:
+        """A session for the decision on this terminal."""
+        at = self.harness.clock.now
+        digest = f"session for {device.id}"
+        session = Session(digest, ANN, None, at, at + HOUR, at, "10.0.0.1", issuer, issuer and "subject")
+        self.run(self.store.add_session(session.precondition("10.0.0.1", ""), session, PLENTY, PLENTY))
+        return session
+
+    def decide(
+        self, device: Device, status: DeviceStatus = DeviceStatus.APPROVED, session: Session | None = None
+    ) -> Session:
+        session = session or self.session(device)
+        self.run(self.store.decide_device(self.harness.precondition(ANN), device, status, session.id))
+        return session
 
     def redeem(self, store: Store, device: Device, number: int) -> Any:
         made = record(number, ANN)
@@ -58,14 +72,14 @@ def test_terminal_is_found_by_its_codes_until_it_is_decided(
     device = devices.add(1, scopes=("a", "b"))
     assert devices.run(other.get_device(device.id)) == device
     assert devices.run(other.find_device(device.user_code)) == device
-    devices.decide(device)
-    approved = device._replace(status=DeviceStatus.APPROVED, actor=ANN)
+    session = devices.decide(device)
+    approved = device._replace(status=DeviceStatus.APPROVED, actor=ANN, session_id=session.id)
     assert devices.run(other.get_device(device.id)) == approved
     with pytest.raises(Fault) as caught:
         devices.run(other.find_device(device.user_code))
     assert reason(caught.value) is Reason.DEVICE_NOT_FOUND
     with pytest.raises(Fault) as caught:
-        devices.decide(device, DeviceStatus.DENIED)
+        devices.decide(device, DeviceStatus.DENIED, session)
     assert reason(caught.value) is Reason.DEVICE_NOT_FOUND
     event = location.events()[-1]
     assert (event.action, event.actor, event.target) == ("device.approved", ANN, ANN)
@@ -99,6 +113,56 @@ def test_terminal_without_a_valid_approval_gets_no_token(
             devices.run(devices.redeem(store, device, 2))
         assert reason(caught.value) is Reason.INVALID_GRANT
     assert devices.harness.search().total == 0
+
+
+def sign_out(devices: DeviceDriver, session: Session) -> None:
+    devices.run(devices.store.end_session(session.precondition("10.0.0.1", ""), session.id))
+
+
+def sign_out_at_provider(devices: DeviceDriver, session: Session) -> None:
+    assert session.issuer is not None
+    notice = LogoutNotice(session.issuer, session.subject, None, session.created_at)
+    assert devices.run(devices.store.end_sessions_by_notice(SYSTEM, notice)) == 1
+
+
+def suspend_and_resume(devices: DeviceDriver, session: Session) -> None:
+    for status in (ActorStatus.SUSPENDED, ActorStatus.ACTIVE):
+        devices.run(devices.store.set_actor_status(SYSTEM, session.actor, status))
+
+
+def offboard(devices: DeviceDriver, session: Session) -> None:
+    assert devices.run(devices.store.end_sessions_of(SYSTEM, session.actor)) == 1
+
+
+def let_it_expire(devices: DeviceDriver, session: Session) -> None:
+    devices.harness.clock.now = session.ends_at
+
+
+@pytest.mark.parametrize("end", [sign_out, sign_out_at_provider, suspend_and_resume, offboard, let_it_expire])
+def test_approved_terminal_gets_no_token_after_its_session_ended(
+    devices: DeviceDriver, other: Store, end: Callable[[DeviceDriver, Session], None]
+) -> None:
+    device = devices.add(1, ends_at=NOW + 2 * HOUR)
+    session = devices.decide(device, session=devices.session(device, issuer="https://id.example.org"))
+    end(devices, session)
+    with pytest.raises(Fault) as caught:
+        devices.run(devices.redeem(other, device, 1))
+    assert reason(caught.value) is Reason.SESSION_OVER
+    assert devices.harness.search().total == 0
+
+
+def test_no_token_is_created_after_the_session_ended(
+    devices: DeviceDriver, store: Store, other: Store, run: Run, location: StoreLocation
+) -> None:
+    """The end of a session waits for a token that is being created in it."""
+    for number in range(2 * FEW):
+        device = devices.add(number, f"10.0.0.{number}")
+        session = devices.decide(device)
+        end = other.end_session(session.precondition("10.0.0.1", ""), session.id)
+        redeem = devices.redeem(store, device, number)
+        outcomes = run(all_of([end, redeem] if number % 2 else [redeem, end]))
+        assert all(one is None or reason(one) is Reason.SESSION_OVER for one in outcomes)
+        assert location.events()[-1].action == "session.ended"
 
 
 def test_polls_that_come_too_fast_make_the_interval_longer(

@@ -19,6 +19,7 @@ from watchword.service.devices import WRONG_CODES
 EVENTS = (
     """query ($input: ListEventsInput) { listEvents(input: $input) { events { action actorUrn target detail } } }"""
 )
+OFFBOARD = "mutation ($input: OffboardActorInput!) { offboardActor(input: $input) { receipt { sessionCount } } }"
 MakeServer = Callable[..., Server]
 
 
@@ -155,6 +156,33 @@ class TestApproval:
         assert outcome(poll(server, started)) == (400, "access_denied")
         assert server.tokens(ADMIN, [{"field": "actorUrn", "value": actor}])["total"] == 0
         browser.close()
+
+    @pytest.mark.parametrize(
+        "end", ["sign-out", "endSession", "suspension and resumption", "offboarding", "new sign-in"]
+    )
+    def test_approved_terminal_gets_no_token_after_its_session_ended(
+        self, server: Server, browser: Browser, actor: str, end: str
+    ) -> None:
+        started = start(server)
+        approve(browser, started)
+        match end:
+            case "sign-out":
+                assert browser.sign_out().status_code == 204
+            case "endSession":
+                (session,) = browser.ask("{ listSessions { sessions { id } } }")["listSessions"]["sessions"]
+                server.ask("mutation ($id: String!) { endSession(id: $id) }", session, actor=ADMIN)
+            case "suspension and resumption":
+                server.set_status(actor, "SUSPENDED")
+                server.set_status(actor, "ACTIVE")
+            case "offboarding":
+                server.ask(OFFBOARD, {"input": {"urn": actor, "dryRun": False}}, actor=ADMIN)
+                server.set_status(actor, "ACTIVE")
+            case _:
+                browser.signed_in(actor=actor)
+        refused = poll(server, started)
+        assert outcome(refused) == (400, "access_denied")
+        assert "The session has ended" in refused.json()["error_description"]
+        assert server.tokens(ADMIN, [{"field": "actorUrn", "value": actor}])["total"] == 0
 
     def test_scope_that_the_approver_does_not_hold_is_not_approved(self, server: Server, actor: str) -> None:
         server.grant(actor)

@@ -12,6 +12,7 @@ import httpx
 import pytest
 
 from tests.support.browsing import reason_of
+from tests.support.devices import approve, outcome, poll, start
 from tests.support.identity_providers import IdentityProvider, ProviderUser
 from tests.support.server import ADMIN, CREATE, Server, watchword
 from tests.support.signing_in import SignInBrowser, signing_in_at, urn
@@ -238,15 +239,25 @@ def test_sign_out_ends_the_session_and_offers_that_of_the_provider(
 
 
 def test_sign_out_at_the_provider_ends_the_session(
-    browser: SignInBrowser, another: SignInBrowser, person: ProviderUser, identity_provider: IdentityProvider
+    browser: SignInBrowser,
+    another: SignInBrowser,
+    company: Server,
+    person: ProviderUser,
+    identity_provider: IdentityProvider,
 ) -> None:
-    """By back-channel logout: of the session there, not of the same person's in another browser."""
+    """By back-channel logout: of the session there, not of the same person's in another browser. A terminal that was
+    approved in it gets no token.
+    """
     browser.signed_in_as(person)
     another.signed_in_as(person)
     assert browser.session()["signedIn"]
+    started = start(company)
+    company.grant(urn(person))
+    approve(browser, started)
     browser.sign_out_at(identity_provider)
     until(lambda: not browser.session()["signedIn"], "the console is signed out", 20)
     assert another.session()["signedIn"]
+    assert outcome(poll(company, started)) == (400, "access_denied")
 
 
 def test_sessions_are_listed_and_ended_by_their_owner_and_by_administrators(

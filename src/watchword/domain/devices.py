@@ -54,7 +54,7 @@ class Device(NamedTuple):
     polled_at: int | None = None
     status: DeviceStatus = DeviceStatus.PENDING
     actor: str | None = None  # who approved or denied it
-    bearer_id: str | None = None  # the token of that session, if it has one
+    session_id: str | None = None  # the session in which that was
 
     def is_too_fast(self, now: int) -> bool:
         return self.polled_at is not None and now < self.polled_at + self.interval - LENIENCE

@@ -240,8 +240,8 @@ class TokenStore(Protocol):
     async def redeem_device(
         self, precondition: WritePrecondition, device_id: str, record: TokenRecord, issue: Issue
     ) -> None:
-        """Add the token of an approved terminal, and delete the terminal: INVALID_GRANT if it was. Otherwise as
-        `add_token`.
+        """Add the token of an approved terminal, and delete the terminal: INVALID_GRANT if it was; SESSION_OVER if the
+        session in which it was approved has ended. Otherwise as `add_token`.
         """
 
     async def rotate_token(
@@ -420,8 +420,10 @@ class DeviceStore(Protocol):
     async def poll_device(self, device_id: str) -> tuple[Device, int] | None:
         """Note a poll; returns the terminal as it was before, and the time."""
 
-    async def decide_device(self, precondition: WritePrecondition, device: Device, status: DeviceStatus) -> None:
-        """Approve or deny a pending terminal; DEVICE_NOT_FOUND as above."""
+    async def decide_device(
+        self, precondition: WritePrecondition, device: Device, status: DeviceStatus, session_id: str
+    ) -> None:
+        """Approve or deny a pending terminal in this session; DEVICE_NOT_FOUND as above."""
 
     async def purge_devices(self, most: int) -> int:
         """Delete at most `most` terminals whose codes expired some time ago; returns how many."""

@@ -102,6 +102,11 @@ def no_session() -> Fault:
     return Fault(Reason.SESSION_NOT_FOUND, "There is no session with this id.")
 
 
+def session_over() -> Fault:
+    """The same for an ended session and for one that never existed."""
+    return Fault(Reason.SESSION_OVER, "The session has ended. Sign in again.")
+
+
 def sessions_ended(actor: str, count: int) -> Event:
     return Event(Action.SESSION_ENDED, actor, {"actorUrn": actor, "sessions": count})
 

@@ -1,7 +1,7 @@
 """Device authorization (RFC 8628): start it, approve or deny it as a signed-in person, and poll for the token.
 
 A token is created at the poll, with the rights that the approving actor has then: as that actor, or with the token of
-the session it approved with, whose limits apply.
+the session it approved in, whose limits apply. There is none once that session has ended.
 """
 
 import secrets
@@ -32,7 +32,7 @@ from watchword.domain.secret import Secret
 from watchword.domain.token_limits import Limits, inherited
 from watchword.domain.tokens import TokenRequest, TokenType
 from watchword.service.authority import Authority
-from watchword.service.sessions import SignInRate
+from watchword.service.sessions import Sessions, SignInRate
 from watchword.service.tokens import MINIMUM, CreatedToken, Lifetime, Tokens
 
 WRONG_CODES = 5
@@ -68,6 +68,7 @@ class Devices:
         self,
         store: DeviceStore,
         authority: Authority,
+        sessions: Sessions,
         tokens: Tokens,
         salt: Secret[bytes],
         clock: Clock,
@@ -76,6 +77,7 @@ class Devices:
     ) -> None:
         self._store = store
         self._authority = authority
+        self._sessions = sessions
         self._tokens = tokens
         self._clock = clock
         self._clients = settings.clients
@@ -136,7 +138,9 @@ class Devices:
             inherited(grant.caller.limits, Limits(device.scopes))
             grant.policies.require_scopes(grant.caller.actor, grant.caller.snapshot.groups, device.scopes)
         status = DeviceStatus.APPROVED if approve else DeviceStatus.DENIED
-        await self._authority.change(grant, self._store.decide_device, device, status)
+        session_id = grant.caller.session_id
+        assert session_id is not None, "only a session decides"
+        await self._authority.change(grant, self._store.decide_device, device, status, session_id)
         return device
 
     async def poll(self, code: Secret[str], client: str, peer: str, request_id: str) -> CreatedToken:
@@ -167,7 +171,8 @@ class Devices:
             raise
 
     async def _redeem(self, device: Device, peer: str, request_id: str) -> CreatedToken:
-        caller = await self._authority.approver(str(device.actor), device.bearer_id, peer, request_id)
+        session = (await self._sessions.find(str(device.session_id))).session
+        caller = await self._authority.approver(session.actor, session.token_id, peer, request_id)
         kind = TokenType.SERVICE_ACCOUNT if is_account(caller.actor) else TokenType.PERSONAL
         new = TokenRequest(kind, caller.actor, device.token_name, None, Limits(device.scopes))
         lifetime = Lifetime(iso=f"PT{self.token_seconds}S")

@@ -32,6 +32,7 @@ from watchword.domain.sessions import (
     SessionPage,
     SignInMethod,
     session_identifier,
+    session_over,
     signed_in_too_often,
 )
 from watchword.service.authority import Authority
@@ -150,10 +151,9 @@ class Sessions:
 
     async def authenticate(self, session_id: Secret[str], peer: str, request_id: str, *, local: bool) -> SessionCaller:
         """Rejected as its token would be. A session of local mode is accepted only in a local request."""
-        found = await self._store.find_session(self._digest(session_id))
-        if found is None or (found.session.method is SignInMethod.LOCAL and not local) or self._is_idle(found.session):
-            # The same error for an ended session and for one that never existed.
-            raise Fault(Reason.SESSION_OVER, "The session has ended. Sign in again.")
+        found = await self.find(self._digest(session_id))
+        if found.session.method is SignInMethod.LOCAL and not local:
+            raise session_over()
         if found.session.token_id is None:
             actor = found.session.actor
             caller = Caller(actor, await self._authority.claim(actor, "actor"), None, peer, request_id)
@@ -162,6 +162,13 @@ class Sessions:
             caller = Caller.with_bearer(bearer, peer, request_id)
         await self._touch(found.session)
         return SessionCaller(caller._replace(session_id=found.session.id), found)
+
+    async def find(self, session_id: str) -> FoundSession:
+        """The session with this digest, unless it has ended."""
+        found = await self._store.find_session(session_id)
+        if found is None or found.session.seen_at <= self._clock() - self._limits.idle:
+            raise session_over()
+        return found
 
     async def sign_out(self, session_id: Secret[str], peer: str, request_id: str) -> Session | None:
         """Returns the session that was ended. Works even if its token has ended."""
@@ -212,9 +219,6 @@ class Sessions:
         if is_account(actor):
             raise invalid("actorUrn", "actorUrn must not be a service account: it cannot sign in.")
         await self._authority.change(grant, self._store.link_actor, actor, identity)
-
-    def _is_idle(self, session: Session) -> bool:
-        return session.seen_at <= self._clock() - self._limits.idle
 
     async def _touch(self, session: Session) -> None:
         """Once a minute: each is a write."""

@@ -6,6 +6,7 @@ from watchword.domain.actors import WritePrecondition
 from watchword.domain.devices import KEPT, Device, DeviceStatus, no_device, no_grant
 from watchword.domain.errors import Reason, too_often
 from watchword.domain.ports import Issue
+from watchword.domain.sessions import session_over
 from watchword.domain.token_limits import Limits, unpacked
 from watchword.domain.tokens import TokenRecord
 from watchword.stores import rows
@@ -27,7 +28,7 @@ DEVICES = "devices"
 """The name of a lock: their number."""
 _COLUMNS = (
     "id, user_code, client, host, scopes, peer, origin, created_at, ends_at, poll_interval, polled_at, status,"
-    " actor_urn, bearer_id"
+    " actor_urn, session_id"
 )
 _GET = f"SELECT {_COLUMNS} FROM devices WHERE id = $1"
 _ADD = f"{rows.insert('devices', _COLUMNS)} ON CONFLICT (user_code) DO NOTHING"
@@ -76,15 +77,15 @@ class SqlDevices(SqlPart):
 
     @transaction
     async def decide_device(
-        self, tx: Transaction, precondition: WritePrecondition, device: Device, status: DeviceStatus
+        self, tx: Transaction, precondition: WritePrecondition, device: Device, status: DeviceStatus, session_id: str
     ) -> None:
         now = await check_precondition(tx, precondition, exclusive=[_device_lock(device.id)])
         found = _device(await tx.fetchrow(f"{_PENDING} AND ends_at > $2", device.user_code, now))
         if found is None:
             raise no_device()
-        decided = found._replace(status=status, actor=precondition.actor, bearer_id=precondition.bearer_id)
-        sql = "UPDATE devices SET status = $2, actor_urn = $3, bearer_id = $4 WHERE id = $1"
-        await tx.execute(sql, decided.id, status.value, decided.actor, decided.bearer_id)
+        decided = found._replace(status=status, actor=precondition.actor, session_id=session_id)
+        sql = "UPDATE devices SET status = $2, actor_urn = $3, session_id = $4 WHERE id = $1"
+        await tx.execute(sql, decided.id, status.value, decided.actor, session_id)
         await write_events(tx, precondition, [decided.decided()], now)
 
     @transaction
@@ -96,9 +97,15 @@ class SqlDevices(SqlPart):
         now = await check_precondition(tx, precondition, shared=relied, exclusive=changed)
         await check_issue(tx, record, issue, now)
         await check_room(tx, record.actor_urn, issue.max_live, now)
-        sql = "DELETE FROM devices WHERE id = $1 AND status = 'APPROVED' AND actor_urn = $2 AND ends_at > $3"
-        if not await tx.execute(sql, device_id, record.actor_urn, now):
+        sql = """DELETE FROM devices WHERE id = $1 AND status = 'APPROVED' AND actor_urn = $2 AND ends_at > $3
+            RETURNING session_id"""
+        session_id = await tx.fetchval(sql, device_id, record.actor_urn, now)
+        if session_id is None:
             raise no_grant()
+        # Whatever ends the session, a suspension too, deletes its row, and waits for this transaction.
+        session = f"SELECT 1 FROM sessions WHERE id = $1 AND ends_at > $2 {tx.dialect.for_update}"
+        if await tx.fetchval(session, session_id, now) is None:
+            raise session_over()
         await tx.take_slot()
         await add(tx, precondition, record, now)
 
