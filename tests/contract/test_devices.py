@@ -9,12 +9,14 @@ from tests.contract.harness import ANN, HOUR, PLENTY, SYSTEM, Run, StoreHarness,
 from tests.support.backends import NOW, SettableClock, StoreLocation
 from tests.support.strategies import numbered_id
 from watchword.domain.actors import ActorStatus
-from watchword.domain.devices import CODE_MILLIS, INTERVAL, KEPT, LONGEST_INTERVAL, Device, DeviceStatus
+from watchword.domain.devices import CODE_MILLIS, INTERVAL, KEPT, LONGEST_INTERVAL, Device, DeviceLimits, DeviceStatus
 from watchword.domain.errors import Fault, Reason, Stale
+from watchword.domain.networks import origins_of
 from watchword.domain.ports import Store
 from watchword.domain.sessions import LogoutNotice, Session
 
 FEW = 3
+LIMITS = DeviceLimits(pending=12, of_origin=FEW, of_site=4, of_network=5, decided=8)
 
 
 class DeviceDriver:
@@ -26,10 +28,19 @@ class DeviceDriver:
     def add(self, number: int, origin: str = "10.0.0.1", **fields: Any) -> Device:
         at = self.harness.clock.now
         device = Device(
-            numbered_id(number), numbered_id(100 + number), "cli", "host", None, origin, origin, at, at + CODE_MILLIS
-        )._replace(**fields)
-        assert self.run(self.store.add_device(device, 2 * FEW, FEW))
+            numbered_id(number), numbered_id(100 + number), "cli", "host", None, origin, *origins_of(origin), at, at
+        )._replace(**{"ends_at": at + CODE_MILLIS, **fields})
+        assert self.run(self.store.add_device(device, LIMITS))
         return device
+
+    def refused(self, number: int, origin: str) -> Fault:
+        with pytest.raises(Fault) as caught:
+            self.add(number, origin)
+        assert caught.value.reason is Reason.TOO_MANY_CODES
+        return caught.value
+
+    def is_open(self, device: Device) -> bool:
+        return self.run(self.store.get_device(device.id)) is not None
 
     def session(self, device: Device, *, issuer: str | None = None) -> Session:
         """A session for the decision on this terminal."""
@@ -43,7 +54,7 @@ class DeviceDriver:
         self, device: Device, status: DeviceStatus = DeviceStatus.APPROVED, session: Session | None = None
     ) -> Session:
         session = session or self.session(device)
-        self.run(self.store.decide_device(self.harness.precondition(ANN), device, status, session.id))
+        self.run(self.store.decide_device(self.harness.precondition(ANN), device, status, session.id, LIMITS))
         return session
 
     def redeem(self, store: Store, device: Device, number: int) -> Any:
@@ -156,7 +167,7 @@ def test_no_token_is_created_after_the_session_ended(
 ) -> None:
     """The end of a session waits for a token that is being created in it."""
     for number in range(2 * FEW):
-        device = devices.add(number, f"10.0.0.{number}")
+        device = devices.add(number, f"10.0.{number}.1")
         session = devices.decide(device)
         end = other.end_session(session.precondition("10.0.0.1", ""), session.id)
         redeem = devices.redeem(store, device, number)
@@ -187,26 +198,62 @@ def test_polls_that_come_too_fast_make_the_interval_longer(
     assert devices.run(other.poll_device(numbered_id(50))) is None
 
 
-def test_open_terminals_are_limited_in_all_and_by_origin(devices: DeviceDriver, clock: SettableClock) -> None:
-    for number in range(FEW):
-        devices.add(number)
-    with pytest.raises(Fault) as caught:
-        devices.add(10)
-    assert reason(caught.value) is Reason.TOO_MANY_CODES
-    assert caught.value.details["retryAfter"] == CODE_MILLIS // 1_000
-    for number in range(FEW):
-        devices.add(20 + number, origin=f"10.0.1.{number}")
-    with pytest.raises(Fault) as caught:
-        devices.add(30, origin="10.0.2.1")
-    assert reason(caught.value) is Reason.TOO_MANY_CODES
+@pytest.mark.parametrize(
+    ("addresses", "another"),
+    [
+        (["192.0.2.1"] * 3, "192.0.2.2"),
+        (["2001:db8::1", "2001:db8::2", "2001:db8::3"], "2001:db8:0:1::1"),  # a /64
+        ([f"2001:db8:0:{number}::1" for number in range(4)], "2001:db8:0:100::1"),  # a /56
+        ([f"2001:db8:0:{number}00::1" for number in range(5)], "2001:db8:1::1"),  # a /48
+        ([f"192.0.2.{number}" for number in range(5)], "192.0.3.1"),
+    ],
+)
+def test_undecided_terminals_are_limited_by_address_and_networks(
+    devices: DeviceDriver, clock: SettableClock, addresses: list[str], another: str
+) -> None:
+    first, *_ = [devices.add(number, address) for number, address in enumerate(addresses)]
+    fault = devices.refused(20, addresses[0])
+    assert fault.details["retryAfter"] == CODE_MILLIS // 1_000
+    devices.add(21, another)
+    devices.decide(first, DeviceStatus.DENIED)  # decided ones count apart
+    devices.add(22, addresses[0])
+    devices.refused(23, addresses[0])
     clock.now += CODE_MILLIS
-    devices.add(40)
+    devices.add(24, addresses[0])
+
+
+def test_one_network_cannot_keep_others_from_starting(devices: DeviceDriver, clock: SettableClock) -> None:
+    """In all, there is always room: the oldest undecided terminal of the fullest network goes."""
+    crowd, people = [], []
+    for number in range(6):
+        clock.now += 1
+        crowd.append(devices.add(number, f"2001:db8:0:{number}00::1"))
+        if number == 0:
+            devices.decide(crowd[0])
+    for number in range(10):
+        clock.now += 1
+        people.append(devices.add(10 + number, f"198.51.{number}.1"))
+    assert all(devices.is_open(one) for one in people)
+    assert [devices.is_open(one) for one in crowd] == [True, False, False, False, True, True]
+
+
+def test_decisions_of_an_actor_that_were_not_fetched_are_limited(devices: DeviceDriver, store: Store) -> None:
+    first, *_ = decided = [devices.add(number, f"198.51.{number}.1") for number in range(8)]
+    for device in decided:
+        devices.decide(device)
+    late = devices.add(10)
+    session = devices.session(late)
+    with pytest.raises(Fault) as caught:
+        devices.decide(late, session=session)
+    assert reason(caught.value) is Reason.TOO_MANY_CODES
+    devices.run(devices.redeem(store, first, 1))
+    devices.decide(late, session=session)
 
 
 def test_user_code_in_use_is_not_given_twice(devices: DeviceDriver, store: Store) -> None:
     device = devices.add(1)
     again = device._replace(id=numbered_id(2))
-    assert not devices.run(store.add_device(again, PLENTY, PLENTY))
+    assert not devices.run(store.add_device(again, LIMITS))
     assert devices.run(store.get_device(again.id)) is None
 
 

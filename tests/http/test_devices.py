@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,9 @@ from tests.support.clock import SetClock
 from tests.support.devices import CLIENT, DEVICE_CODE, approve, ask, decide, outcome, poll, start
 from tests.support.postgres import Home
 from tests.support.server import ADMIN, GENERATE, Server
-from watchword.domain.devices import CONSONANTS, MAX_OF_ADDRESS
+from tests.support.signing_in import urn
+from watchword.domain.devices import CONSONANTS, DeviceLimits
+from watchword.domain.sessions import SIGN_INS_AN_HOUR
 from watchword.service.devices import WRONG_CODES
 
 EVENTS = (
@@ -284,15 +287,66 @@ class TestTime:
         assert {"reason": "device_not_found"} in [event["detail"] for event in failed]
         browser.close()
 
+    def test_person_without_tries_uses_up_none_of_the_address(self, timed: Server, clock: SetClock) -> None:
+        clock.advance(600)
+        timed.grant(urn("ann"))
+        ann, admin = (Browser(timed).signed_in(actor=actor) for actor in (urn("ann"), ADMIN))
+        wrong = {"userCode": "BCDF-GHJK"}
+        answers = [reason_of(ann.send("POST", "/device", wrong)) for _ in range(21 * WRONG_CODES)]
+        assert answers[WRONG_CODES:] == [(429, "too_many_codes")] * (20 * WRONG_CODES)
+        assert reason_of(admin.send("POST", "/device", wrong)) == (404, "device_not_found")
+        ann.close()
+        admin.close()
+
     def test_open_codes_of_an_address_are_limited(self, timed: Server, clock: SetClock) -> None:
         clock.advance(600)
-        for _ in range(MAX_OF_ADDRESS):
+        for _ in range(DeviceLimits().of_origin):
             start(timed)
         refused = ask(timed)
         assert outcome(refused) == (429, "temporarily_unavailable")
         assert 1 <= int(refused.headers["retry-after"]) <= 600
         clock.advance(600)
         start(timed)
+
+
+def test_one_ipv6_network_uses_up_its_own_codes_only(make_server: MakeServer) -> None:
+    server, limits = make_server("--trusted-proxies", "127.0.0.1/32"), DeviceLimits()
+
+    def start_from(address: str) -> int:
+        form, headers = {"client_id": CLIENT}, {"X-Forwarded-For": address}
+        return server.http.post("/oauth2/device_authorization", data=form, headers=headers).status_code
+
+    assert {start_from(f"2001:db8:0:{number:x}::1") for number in range(limits.of_site)} == {200}
+    assert start_from("2001:db8:0:ff::1") == 429
+    others = [f"2001:db8:0:{0x100 + 0x10 * number:x}::1" for number in range(limits.of_network - limits.of_site)]
+    assert {start_from(address) for address in others} == {200}
+    assert start_from("2001:db8:0:ff00::1") == 429
+    assert start_from("2001:db8:1::1") == 200
+
+
+def test_outage_of_the_store_uses_no_tries(make_server: MakeServer, database: Home) -> None:
+    server = make_server("--local-mode", "on", env={**database.env, "WATCHWORD_DATABASE_TIMEOUT": "1"})
+    browser, started = Browser(server).signed_in(actor=ADMIN), start(server)
+    token = server.create(ADMIN)["accessToken"]
+
+    def look(_: int) -> int:
+        return decide(browser, started, approve=None).status_code
+
+    def sign_in(_: int) -> int:
+        with closing(Browser(server)) as another:
+            return another.sign_in(token=token).status_code
+
+    with database.connect() as lock, ThreadPoolExecutor(40) as pool:
+        lock.execute("BEGIN")
+        lock.execute("LOCK TABLE devices IN ACCESS EXCLUSIVE MODE")
+        lock.execute("LOCK TABLE sessions IN EXCLUSIVE MODE")  # they can be read
+        for _ in range(2):
+            assert set(pool.map(look, range(WRONG_CODES))) == {503}
+        assert set(pool.map(sign_in, range(SIGN_INS_AN_HOUR + 1))) == {503}
+        lock.execute("ROLLBACK")
+    approve(browser, started)
+    assert sign_in(0) == 200
+    browser.close()
 
 
 class TestSettings:

@@ -74,7 +74,9 @@ class TestSignInLimits:
             assert reason_of(answer) == (429, "too_many_sign_ins")
             assert answer.headers["retry-after"] == "1"
             assert allowed >= ADDRESS_BURST
-            assert sign_in_from(browser, "2001:db8:0:1::1", made[0]).status_code == 200
+            for _ in range(SIGN_INS_AN_HOUR):  # a token uses up nothing while its address is limited
+                sign_in_from(browser, "2001:db8::1", first)
+            assert sign_in_from(browser, "2001:db8:0:1::1", first).status_code == 200
 
     def test_address_gets_one_more_sign_in_a_second_after_its_burst(self) -> None:
         clock = AdjustableClock()

@@ -24,12 +24,20 @@ LONGEST_INTERVAL = 60_000
 """The last interval that is stored: a terminal that keeps polling too fast causes no more writes."""
 LENIENCE = 1_000
 """Requests that were sent in time may arrive this much closer together."""
-MAX_PENDING = 10_000
-MAX_OF_ADDRESS = 50
 MAX_HOST = 100
 CONSONANTS = "BCDFGHJKLMNPQRSTVWXZ"  # they form no words, and none looks like a digit
 USER_CODE = 8
 _USER_CODE = re.compile(f"[{CONSONANTS}]{{{USER_CODE}}}")
+
+
+class DeviceLimits(NamedTuple):
+    """How many codes may be open at once."""
+
+    pending: int = 10_000  # in all; beyond, the oldest of the network with the most is dropped
+    of_origin: int = 50
+    of_site: int = 100
+    of_network: int = 500
+    decided: int = 50  # by one actor, and not fetched
 
 
 class DeviceStatus(Enum):
@@ -47,7 +55,9 @@ class Device(NamedTuple):
     host: str | None  # claimed by the terminal
     scopes: tuple[str, ...] | None
     peer: str
-    origin: str  # the peer, or its network, for limits
+    origin: str  # for limits: see `origins_of`
+    site: str
+    network: str
     created_at: int
     ends_at: int
     interval: int = INTERVAL

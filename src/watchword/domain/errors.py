@@ -54,7 +54,10 @@ class Reason(Enum):
     INVALID_GRANT = BAD_REQUEST, "The device code is unknown, used, or of another client."
     AUTHORIZATION_PENDING = BAD_REQUEST, "The terminal is not approved yet."
     SLOW_DOWN = BAD_REQUEST, "The terminal polled too fast; wait five seconds longer from now on."
-    ACCESS_DENIED = BAD_REQUEST, "The terminal was denied, or its approver signed out or may not create the token any more."
+    ACCESS_DENIED = (
+        BAD_REQUEST,
+        "The terminal was denied, or its approver signed out or may not create the token any more.",
+    )
     EXPIRED_TOKEN = BAD_REQUEST, "The device code has expired."
     MISSING_CREDENTIAL = UNAUTHENTICATED, "Missing or unsupported credential."
     INVALID_TOKEN = UNAUTHENTICATED, "The token is invalid."

@@ -12,6 +12,7 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 IPV6_SUBSCRIBER_BITS = 64
+IPV6_SITE_BITS = 56
 MAX_NETWORKS = 16
 """Networks stored of one token."""
 
@@ -31,18 +32,25 @@ def network_of(client: str) -> str:
     return str(ipaddress.ip_network((int(address), 24 if address.version == 4 else 48), strict=False))
 
 
-def subscriber_of(peer: str) -> str:
+def subscriber_of(peer: str, bits: int = IPV6_SUBSCRIBER_BITS) -> str:
     """The address, or the IPv6 network that one subscriber gets. Text that is not an address stays as it is."""
     address = parse_address(peer)
     if address is None or address.version == 4:
         return peer
-    return str(ipaddress.ip_network((int(address), IPV6_SUBSCRIBER_BITS), strict=False))
+    return str(ipaddress.ip_network((int(address), bits), strict=False))
 
 
 def origin_of(peer: str) -> str:
     """The subscriber of a peer, for limits. All loopback addresses are one origin."""
     address = parse_address(peer)
     return "loopback" if address is not None and address.is_loopback else subscriber_of(peer)
+
+
+def origins_of(peer: str) -> tuple[str, str, str]:
+    """For limits on strangers: the origin, the largest IPv6 network that a provider usually gives one subscriber, and
+    the network.
+    """
+    return origin_of(peer), subscriber_of(peer, IPV6_SITE_BITS), network_of(peer)
 
 
 def parse_address(text: str) -> Address | None:

@@ -31,7 +31,7 @@ from watchword.domain.bulk_revocation import Receipt, Revocation, RevocationPrev
 from watchword.domain.counts import COUNT_SECONDS, DayCounter, TokenCounts, UnusedBatch
 from watchword.domain.datahub import ImportedPerson, ImportStatus, PersonChange, TokenMatch
 from watchword.domain.declared_entities import Entity
-from watchword.domain.devices import Device, DeviceStatus
+from watchword.domain.devices import Device, DeviceLimits, DeviceStatus
 from watchword.domain.events import Cursor, Detail, EventPage, EventSearch, KeptEvent, TimedCount
 from watchword.domain.filters import SEARCH_SECONDS, Search
 from watchword.domain.idempotency import IdempotencyRecord
@@ -404,9 +404,10 @@ class SessionStore(Protocol):
 
 
 class DeviceStore(Protocol):
-    async def add_device(self, device: Device, most: int, of_origin: int) -> bool:
-        """Add a terminal that waits. TOO_MANY_CODES beyond `most`, or `of_origin` of its origin, that have not expired.
-        False, and nothing added, if the user code is in use.
+    async def add_device(self, device: Device, limits: DeviceLimits) -> bool:
+        """Add a terminal that waits. TOO_MANY_CODES if too many of its origin, site or network wait; beyond the number
+        in all, the oldest of the network with the most is dropped. False, and nothing added, if the user code is in
+        use.
         """
 
     async def get_device(self, device_id: str) -> Device | None:
@@ -421,9 +422,16 @@ class DeviceStore(Protocol):
         """Note a poll; returns the terminal as it was before, and the time."""
 
     async def decide_device(
-        self, precondition: WritePrecondition, device: Device, status: DeviceStatus, session_id: str
+        self,
+        precondition: WritePrecondition,
+        device: Device,
+        status: DeviceStatus,
+        session_id: str,
+        limits: DeviceLimits,
     ) -> None:
-        """Approve or deny a pending terminal in this session; DEVICE_NOT_FOUND as above."""
+        """Approve or deny a pending terminal in this session; DEVICE_NOT_FOUND as above. TOO_MANY_CODES if the actor
+        decided on too many that have not fetched the outcome.
+        """
 
     async def purge_devices(self, most: int) -> int:
         """Delete at most `most` terminals whose codes expired some time ago; returns how many."""

@@ -287,8 +287,8 @@ class SignInEndpoint:
             raise _invalid("The answer of the identity provider has no code.")
         claims = await self._provider.claims(code, pending.nonce, Secret(pending.verifier), self._rules.needed)
         person = self._rules.person(self._provider.issuer, claims)
+        self._exchanges.give_back(origin)  # the sign-ins of a person have limits of their own
         session_id, session = await self._sessions.sign_in_person(person, request.client, request.id)
-        self._exchanges.give_back(origin)
         request.actor, request.verdict = session.actor, ACCEPTED
         cookie = session_cookie(session_id.reveal(), secure=self._is_secure)
         return Response(303, [("location", pending.next), cookie, self._set_cookie("", 0), NO_STORE])

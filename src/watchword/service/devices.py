@@ -14,10 +14,9 @@ from watchword.domain.devices import (
     CODE_MILLIS,
     CONSONANTS,
     INTERVAL,
-    MAX_OF_ADDRESS,
-    MAX_PENDING,
     USER_CODE,
     Device,
+    DeviceLimits,
     DeviceStatus,
     check_user_code,
     code_digests,
@@ -26,7 +25,7 @@ from watchword.domain.devices import (
 from watchword.domain.errors import UNAUTHENTICATED, UNAUTHORIZED, Fault, Reason, Subject, too_often
 from watchword.domain.lifetimes import DAY, Lifetimes
 from watchword.domain.names import is_account
-from watchword.domain.networks import origin_of
+from watchword.domain.networks import origin_of, origins_of
 from watchword.domain.ports import Clock, DeviceStore
 from watchword.domain.secret import Secret
 from watchword.domain.token_limits import Limits, inherited
@@ -93,6 +92,7 @@ class Devices:
         while True:
             started = StartedDevice(self._new_code(), "".join(secrets.choice(CONSONANTS) for _ in range(USER_CODE)))
             now = self._clock()
+            origin, site, network = origins_of(peer)
             device = Device(
                 id=self._digest(started.code),
                 user_code=self._user_digest(started.user_code),
@@ -100,11 +100,13 @@ class Devices:
                 host=host,
                 scopes=scopes,
                 peer=peer,
-                origin=origin_of(peer),
+                origin=origin,
+                site=site,
+                network=network,
                 created_at=now,
                 ends_at=now + CODE_MILLIS,
             )
-            if await self._store.add_device(device, MAX_PENDING, MAX_OF_ADDRESS):
+            if await self._store.add_device(device, DeviceLimits()):
                 return started
 
     def authorize(self, caller: Caller) -> Awaitable[Grant]:
@@ -112,24 +114,28 @@ class Devices:
         return self._authority.authorize(caller, MINIMUM)
 
     async def find(self, grant: Grant, typed: str) -> Device:
-        """The pending terminal with this user code. Wrong codes are limited; right ones do not count."""
+        """The pending terminal with this user code. Wrong codes are limited; only they count."""
         grant.expect(MINIMUM)
         code, caller = check_user_code(typed), grant.caller
         address = origin_of(caller.peer)
         try:
+            self._tries.check(caller.actor, "")  # an actor without tries uses none of its address
             self._address_tries.take(address, "")
             self._tries.take(caller.actor, "")
         except Fault as fault:
             wait = fault.details["retryAfter"] * 1_000
             raise too_often(Reason.TOO_MANY_CODES, wait, "Too many wrong codes were tried.") from None
+        is_wrong = False
         try:
-            device = await self._store.find_device(self._user_digest(code))
+            return await self._store.find_device(self._user_digest(code))
         except Fault as fault:
+            is_wrong = fault.reason is Reason.DEVICE_NOT_FOUND
             fault.subject = Subject(caller.actor, None)
             raise
-        self._address_tries.give_back(address)
-        self._tries.give_back(caller.actor)
-        return device
+        finally:
+            if not is_wrong:
+                self._address_tries.give_back(address)
+                self._tries.give_back(caller.actor)
 
     async def decide(self, grant: Grant, typed: str, *, approve: bool) -> Device:
         device = await self.find(grant, typed)
@@ -140,7 +146,7 @@ class Devices:
         status = DeviceStatus.APPROVED if approve else DeviceStatus.DENIED
         session_id = grant.caller.session_id
         assert session_id is not None, "only a session decides"
-        await self._authority.change(grant, self._store.decide_device, device, status, session_id)
+        await self._authority.change(grant, self._store.decide_device, device, status, session_id, DeviceLimits())
         return device
 
     async def poll(self, code: Secret[str], client: str, peer: str, request_id: str) -> CreatedToken:

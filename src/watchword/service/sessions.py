@@ -52,13 +52,17 @@ class SignInRate:
         self._capacity = (burst - 1) * interval
         self._full_at: OrderedDict[str, int] = OrderedDict()  # when the key has its whole burst again
 
-    def take(self, key: str, whose: str) -> None:
+    def check(self, key: str, whose: str) -> int:
+        """Whether the key has one left. Returns when it has its whole burst."""
         now = self._clock()
         full_at = max(self._full_at.get(key, now), now)
         wait = full_at - now - self._capacity
         if wait > 0:
             raise signed_in_too_often(wait, whose)
-        self._set(key, full_at + self._interval)
+        return full_at
+
+    def take(self, key: str, whose: str) -> None:
+        self._set(key, self.check(key, whose) + self._interval)
 
     def give_back(self, key: str) -> None:
         if key in self._full_at:
@@ -137,16 +141,18 @@ class Sessions:
 
     async def _add(self, session: Session, add: Callable[[], Awaitable[None]]) -> None:
         address = origin_of(session.peer)
-        self._holders.take(session.holder, session.whose)
+        self._holders.check(session.holder, session.whose)  # one that is limited uses up no other limit
         self._addresses.take(address, "This address")
+        self._holders.take(session.holder, session.whose)
         try:
             await add()
         except Fault as fault:
-            if fault.reason is Reason.SIGN_IN_REFUSED:  # others who claim to be this actor must not use up its sign-ins
-                self._holders.give_back(session.holder)
             if fault.reason is Reason.TOO_MANY_SIGN_INS:  # the store also counts those of other processes
-                self._addresses.give_back(address)
                 self._holders.block(session.holder, fault.details["retryAfter"] * 1_000)
+            else:  # others who claim to be this actor must not use up its sign-ins
+                self._holders.give_back(session.holder)
+            if fault.reason is not Reason.SIGN_IN_REFUSED:  # its token was limited, or the store is unavailable
+                self._addresses.give_back(address)
             raise
 
     async def authenticate(self, session_id: Secret[str], peer: str, request_id: str, *, local: bool) -> SessionCaller:

@@ -3,7 +3,7 @@
 from typing import Any
 
 from watchword.domain.actors import WritePrecondition
-from watchword.domain.devices import KEPT, Device, DeviceStatus, no_device, no_grant
+from watchword.domain.devices import KEPT, Device, DeviceLimits, DeviceStatus, no_device, no_grant
 from watchword.domain.errors import Reason, too_often
 from watchword.domain.ports import Issue
 from watchword.domain.sessions import session_over
@@ -27,31 +27,35 @@ from watchword.stores.sql.transaction import (
 DEVICES = "devices"
 """The name of a lock: their number."""
 _COLUMNS = (
-    "id, user_code, client, host, scopes, peer, origin, created_at, ends_at, poll_interval, polled_at, status,"
-    " actor_urn, session_id"
+    "id, user_code, client, host, scopes, peer, origin, site, network, created_at, ends_at, poll_interval, polled_at,"
+    " status, actor_urn, session_id"
 )
 _GET = f"SELECT {_COLUMNS} FROM devices WHERE id = $1"
 _ADD = f"{rows.insert('devices', _COLUMNS)} ON CONFLICT (user_code) DO NOTHING"
 _PENDING = f"SELECT {_COLUMNS} FROM devices WHERE user_code = $1 AND status = 'PENDING'"
-_WAITING = "SELECT count(*), min(ends_at) FROM devices WHERE ends_at > $1"
+_OPEN = "FROM devices WHERE ends_at > $1 AND status"
+# A decision may come first, so the status is checked again.
+_DROP = f"""
+DELETE FROM devices WHERE status = 'PENDING' AND id = (
+    SELECT id {_OPEN} = 'PENDING' AND network = (
+        SELECT network {_OPEN} = 'PENDING' GROUP BY network ORDER BY count(*) DESC, min(ends_at) LIMIT 1)
+    ORDER BY ends_at LIMIT 1)"""
 
 
 class SqlDevices(SqlPart):
     @transaction
-    async def add_device(self, tx: Transaction, device: Device, most: int, of_origin: int) -> bool:
+    async def add_device(self, tx: Transaction, device: Device, limits: DeviceLimits) -> bool:
         await tx.lock(exclusive=[DEVICES])
         now = await tx.now()
-        for whose, limit, sql, bound in (
-            ("This address has", of_origin, f"{_WAITING} AND origin = $2", (now, device.origin)),
-            ("There are", most, _WAITING, (now,)),
+        for whose, most, column, value in (
+            ("This address has", limits.of_origin, "origin", device.origin),
+            ("This network has", limits.of_site, "site", device.site),
+            ("This network has", limits.of_network, "network", device.network),
         ):
-            row = await tx.fetchrow(sql, *bound)
-            assert row is not None
-            number, first_end = row
-            if number >= limit:
-                raise too_often(
-                    Reason.TOO_MANY_CODES, first_end - now, f"{whose} {number:,} open device codes, the maximum."
-                )
+            which = f"= 'PENDING' AND network = $2 AND {column} = $3"
+            await _check_room(tx, most, whose, now, which, device.network, value)
+        if await tx.fetchval(f"SELECT count(*) {_OPEN} = 'PENDING'", now) >= limits.pending:
+            await tx.execute(_DROP, now)
         return await tx.execute(_ADD, *_values(device).values()) == 1
 
     async def get_device(self, device_id: str) -> Device | None:
@@ -77,15 +81,25 @@ class SqlDevices(SqlPart):
 
     @transaction
     async def decide_device(
-        self, tx: Transaction, precondition: WritePrecondition, device: Device, status: DeviceStatus, session_id: str
+        self,
+        tx: Transaction,
+        precondition: WritePrecondition,
+        device: Device,
+        status: DeviceStatus,
+        session_id: str,
+        limits: DeviceLimits,
     ) -> None:
         now = await check_precondition(tx, precondition, exclusive=[_device_lock(device.id)])
         found = _device(await tx.fetchrow(f"{_PENDING} AND ends_at > $2", device.user_code, now))
         if found is None:
             raise no_device()
+        await _check_room(
+            tx, limits.decided, "You decided on", now, "<> 'PENDING' AND actor_urn = $2", precondition.actor
+        )
         decided = found._replace(status=status, actor=precondition.actor, session_id=session_id)
         sql = "UPDATE devices SET status = $2, actor_urn = $3, session_id = $4 WHERE id = $1"
-        await tx.execute(sql, decided.id, status.value, decided.actor, session_id)
+        if not await tx.execute(sql, decided.id, status.value, decided.actor, session_id):
+            raise no_device()  # dropped meanwhile
         await write_events(tx, precondition, [decided.decided()], now)
 
     @transaction
@@ -114,6 +128,14 @@ class SqlDevices(SqlPart):
         return await delete_oldest(tx, "devices", "id", "ends_at", await tx.now() - KEPT + 1, most)
 
 
+async def _check_room(tx: Transaction, most: int, whose: str, now: int, which: str, *bound: str) -> None:
+    row = await tx.fetchrow(f"SELECT count(*), min(ends_at) {_OPEN} {which}", now, *bound)
+    assert row is not None
+    number, first_end = row
+    if number >= most:
+        raise too_often(Reason.TOO_MANY_CODES, first_end - now, f"{whose} {number:,} open device codes, the maximum.")
+
+
 def _device_lock(device_id: str) -> str:
     return f"device:{device_id}"
 
@@ -126,4 +148,4 @@ def _device(row: rows.Row | None) -> Device | None:
     if row is None:
         return None
     device = Device._make(row)
-    return device._replace(scopes=unpacked(row[4]).scopes, status=DeviceStatus(row[11]))
+    return device._replace(scopes=unpacked(device.scopes).scopes, status=DeviceStatus(device.status))

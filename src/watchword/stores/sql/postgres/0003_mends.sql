@@ -1,2 +1,8 @@
 -- An approval of a terminal ends with the session in which it was given.
 ALTER TABLE devices RENAME COLUMN bearer_id TO session_id;
+-- Undecided terminals are counted by their IPv6 /56 and by their network too; decided ones by who decided.
+ALTER TABLE devices ADD COLUMN site text COLLATE "C" NOT NULL DEFAULT '';
+ALTER TABLE devices ADD COLUMN network text COLLATE "C" NOT NULL DEFAULT '';
+DROP INDEX devices_origin;
+CREATE INDEX devices_network ON devices (status, network, ends_at);
+CREATE INDEX devices_decided ON devices (actor_urn) WHERE status <> 'PENDING';
