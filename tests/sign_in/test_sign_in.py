@@ -13,7 +13,7 @@ import pytest
 
 from tests.support.browsing import reason_of
 from tests.support.devices import approve, outcome, poll, start
-from tests.support.identity_providers import IdentityProvider, ProviderUser
+from tests.support.identity_providers import IdentityProvider, ProviderUser, submit_login
 from tests.support.server import ADMIN, CREATE, Server, watchword
 from tests.support.signing_in import SignInBrowser, signing_in_at, urn
 from tests.support.waiting import until
@@ -24,6 +24,8 @@ LINK = "mutation ($input: LinkActorInput!) { linkActor(input: $input) }"
 ACTOR = """query ($urn: String!) { getActor(urn: $urn) { groups externalGroups sessionCount
   identity { issuer subject signedInAt } } }"""
 EVENTS = "query ($about: [String!]) { listEvents(input: {aboutUrns: $about}) { events { action actorUrn detail } } }"
+ANN = "ann@example.com"
+OF_ANN = {"WATCHWORD_OIDC_ALLOWED": f"email={ANN}"}
 _numbers = itertools.count()
 Travel = Callable[[Server], SignInBrowser]
 
@@ -238,6 +240,25 @@ def test_sign_out_ends_the_session_and_offers_that_of_the_provider(
     assert page.status_code == 200, page.text
 
 
+@pytest.mark.parametrize("is_sent", ["before the sign-in", "after it"])
+def test_sign_in_ends_the_previous_session_of_the_browser(
+    browser: SignInBrowser, another: SignInBrowser, person: ProviderUser, is_sent: str
+) -> None:
+    former = another.signed_in(actor=ADMIN).cookie
+    if is_sent == "before the sign-in":  # a browser does not send a strict cookie when another site sends it back
+        browser.http.cookies.set("watchword", former, domain="127.0.0.1")
+        page = browser.go()
+        browser.http.cookies.delete("watchword")
+    else:
+        page = browser.go()
+        browser.http.cookies.set("watchword", former, domain="127.0.0.1")
+    assert another.session()["signedIn"]
+    answer = browser.follow(submit_login(browser.http, page, person))
+    assert answer.status_code == 303, answer.text
+    assert browser.session()["actorUrn"] == urn(person)
+    assert reason_of(another.post()) == (401, "session_over")
+
+
 def test_sign_out_at_the_provider_ends_the_session(
     browser: SignInBrowser,
     another: SignInBrowser,
@@ -394,6 +415,9 @@ def test_provider_away_stops_sign_ins_but_not_sessions_and_tokens(tmp_path: Path
         ({}, {"preferred_username": "admin"}, "root actor"),
         ({}, {"preferred_username": "with space"}, "urn"),
         ({"WATCHWORD_OIDC_ACTOR": "urn:li:corpuser:{email}"}, {"email_verified": False}, "verified"),
+        (OF_ANN, {"email": ANN, "email_verified": False}, "verified"),
+        (OF_ANN, {"email": ANN, "email_verified": None}, "verified"),
+        (OF_ANN, {"email": ANN, "email_verified": "yes"}, "verified"),
         ({}, {"groups": [f"group {n}" for n in range(501)]}, "500"),
         ({}, {"groups": [["staff"]]}, "groups"),
     ],
@@ -413,6 +437,14 @@ def test_claims_that_name_nobody_who_may_sign_in(
     assert answer.status_code == 403, answer.text
     assert told in answer.text
     assert browser.session_cookie is None
+
+
+@pytest.mark.parametrize("verified", [True, "true"])  # as Amazon Cognito sends it
+def test_allowed_address_signs_in_if_it_is_verified(
+    identity_provider: IdentityProvider, make_company: Callable[..., Server], travel: Travel, verified: object
+) -> None:
+    user = identity_provider.add_user(f"allowed-{next(_numbers)}", email=ANN, email_verified=verified)
+    travel(make_company(OF_ANN)).signed_in_as(user)
 
 
 @pytest.fixture(scope="module")

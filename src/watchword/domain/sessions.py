@@ -206,14 +206,16 @@ class ClaimRules:
             values = {_word(value) for value in (given if isinstance(given, list) else [given])}
             if not values & {value for name, value in self.allowed if name == claim}:
                 raise refused(f"The claim {claim} does not have a value that WATCHWORD_OIDC_ALLOWED allows.")
+            if claim == "email":
+                _require_verified(claims)
 
     def _actor(self, claims: Claims) -> str:
         def value(match: re.Match[str]) -> str:
             found = claims.get(match[1])
             if not isinstance(found, str) or not found:
                 raise refused(f"The claim {match[1]}, from which the name of the actor is made, is missing or no text.")
-            if match[1] == "email" and claims.get("email_verified") is not True:
-                raise refused("The identity provider does not say that the e-mail address is verified.")
+            if match[1] == "email":
+                _require_verified(claims)
             return found
 
         urn = CLAIM.sub(value, self.actor)
@@ -241,6 +243,17 @@ class ClaimRules:
             raise refused(fault.message) from None
         except UnicodeEncodeError:
             raise refused(f"The claim {self.groups_claim} has a name that is no text.") from None
+
+
+def _require_verified(claims: Claims) -> None:
+    if not _is_verified(claims):
+        raise refused("The identity provider does not say that the e-mail address is verified (email_verified).")
+
+
+def _is_verified(claims: Claims) -> bool:
+    """Some providers, such as Amazon Cognito's userinfo, send the boolean as text."""
+    verified = claims.get("email_verified")
+    return verified is True or verified == "true"
 
 
 def is_name(value: Any) -> TypeGuard[str]:
@@ -277,7 +290,7 @@ def _word(value: Any) -> str:
 def _profile(claims: Claims) -> Profile:
     """Names are for people to read: one that cannot be shown is left out. So is an address that is not verified."""
     profile = {}
-    if claims.get("email_verified", True) is not True:
+    if "email_verified" in claims and not _is_verified(claims):
         claims = {**claims, "email": None}
     for field, claim, check in (
         (ProfileField.DISPLAY_NAME, "name", check_name),

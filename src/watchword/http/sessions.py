@@ -225,6 +225,7 @@ MINUTES = 10
 MAX_NEXT = 1_000
 MAX_PARAMETERS = 20
 MAX_CODE = 8_192
+MAX_SESSION_ID = 100
 EXCHANGES, EXCHANGE_INTERVAL = 60, 1_000
 """Failed sign-ins of an address: a burst, and one more per interval in milliseconds. Each asks the provider."""
 _NEXT = re.compile(r"/(console(/[\w./~%+-]*)?|device)?(\?[\w.~%+=&:-]*)?", re.ASCII)
@@ -240,6 +241,7 @@ class PendingSignIn(NamedTuple):
     verifier: str
     next: str
     at: int
+    session_id: str  # which the sign-in replaces; empty for none
 
 
 class SignInEndpoint:
@@ -263,6 +265,7 @@ class SignInEndpoint:
             verifier=secrets.token_urlsafe(32),
             next=wanted if len(wanted) <= MAX_NEXT and _NEXT.fullmatch(wanted) else "/",
             at=self._clock(),
+            session_id=self._session_id(request),
         )
         address = await self._provider.authorization_url(pending.state, pending.nonce, Secret(pending.verifier))
         sealed = self._seal.seal(Secret(json.dumps(pending).encode()), _LABEL)
@@ -289,6 +292,9 @@ class SignInEndpoint:
         person = self._rules.person(self._provider.issuer, claims)
         self._exchanges.give_back(origin)  # the sign-ins of a person have limits of their own
         session_id, session = await self._sessions.sign_in_person(person, request.client, request.id)
+        # The provider's redirect comes from another site: the browser usually sends the session's cookie only before.
+        for former in {pending.session_id, self._session_id(request)} - {""}:
+            await self._sessions.sign_out(Secret(former), request.client, request.id)
         request.actor, request.verdict = session.actor, ACCEPTED
         cookie = session_cookie(session_id.reveal(), secure=self._is_secure)
         return Response(303, [("location", pending.next), cookie, self._set_cookie("", 0), NO_STORE])
@@ -318,6 +324,10 @@ class SignInEndpoint:
         if self._clock() - pending.at > MINUTES * 60_000:
             raise _invalid(f"The sign-in took more than {MINUTES} minutes. Sign in again.")
         return pending
+
+    def _session_id(self, request: Request) -> str:
+        held = cookies_of(request).get(SECURE_COOKIE if self._is_secure else PLAIN_COOKIE, "")
+        return held if len(held) <= MAX_SESSION_ID else ""
 
     def _set_cookie(self, value: str, seconds: int) -> Header:
         """Lax: the browser comes back from a page of the provider."""
