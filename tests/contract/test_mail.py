@@ -202,7 +202,8 @@ def test_people_get_only_the_kinds_they_want(harness: StoreHarness, post: Post, 
     templated = post.instance("one", rules=MailRules(ALL - {MailKind.ACCOUNT_SUSPENDED}, "{name}@corp.example"))
     harness.token(4, "urn:li:corpuser:no.address", expires_at=NOW + DAY)
     suspend(harness, EVE)
-    harness.token(5, "urn:li:corpuser:bad address", expires_at=NOW + DAY)
+    for number, urn in enumerate(("urn:li:corpuser:bad address", "urn:li:corpuser:x:ann", "urn:okta:ann"), 5):
+        harness.token(number, urn, expires_at=NOW + DAY)
     assert post.send(templated) == ["no.address@corp.example"]
 
 

@@ -15,6 +15,7 @@ from watchword.domain.names import (
     is_reserved,
     name_of,
     token_urn,
+    username_of,
 )
 from watchword.domain.tokens import check_token_id
 
@@ -119,3 +120,13 @@ def test_token_is_named_by_id_or_urn(number: int) -> None:
     token_id = numbered_id(number)
     for name in (token_id, token_urn(token_id), f"urn:li:dataHubAccessToken:{token_id}"):
         assert check_token_id(name, "tokenId") == token_id
+
+
+@given(urns, urns)
+def test_no_two_urns_have_the_same_username(one: str, other: str) -> None:
+    for urn in (other, f"urn:li:corpuser:{other}", f"urn:li:corpuser:x:{name_of(one)}", f"urn:other:{name_of(one)}"):
+        assert (username_of(one) == username_of(urn)) is (one == urn)
+
+
+def test_username_of_a_user_is_its_name() -> None:
+    assert username_of("urn:li:corpuser:alice") == "alice"

@@ -85,6 +85,14 @@ class TestIntrospection:
             "scope": "",
         }
 
+    @pytest.mark.parametrize("urn", ["urn:li:corpuser:x:alice", "urn:okta:alice"])
+    def test_username_of_an_actor_is_unique(self, server: Server, urn: str) -> None:
+        server.grant(urn)
+        token = server.create(urn)["accessToken"]
+        assert introspect(server, token, token)["username"] == urn
+        me = server.ask("{ me { corpUser { username } } }", token=token)["me"]
+        assert me == {"corpUser": {"username": urn}}
+
     def test_introspection_returns_the_stored_expiry(self, server: Server, gateway: str, made: dict[str, Any]) -> None:
         sooner = made["metadata"]["expiresAt"] - 60_000
         change_store(server, "UPDATE tokens SET expires_at = ? WHERE id = ?", sooner, made["metadata"]["id"])

@@ -9,10 +9,9 @@ from typing import Any
 import click
 
 from watchword.cli.run import WrongUse
-from watchword.domain.actors import USER_PREFIX
 from watchword.domain.errors import Fault
 from watchword.domain.lifetimes import SPAN_FORMS, Duration, parse_span
-from watchword.domain.names import check_urn
+from watchword.domain.names import USER_PREFIX, check_urn
 from watchword.settings import TABLE, Setting, load
 
 _BY_NAME = {setting.name: setting for setting in TABLE}

@@ -32,8 +32,8 @@ from watchword.cli.run import Command, WrongUse
 from watchword.client.errors import NotFound, Unauthenticated, Unauthorized
 from watchword.client.profiles import ChosenServer
 from watchword.client.records import to_millis
-from watchword.domain.actors import USER_PREFIX
 from watchword.domain.errors import OperatorError, Reason
+from watchword.domain.names import USER_PREFIX
 from watchword.domain.policies import Privilege
 from watchword.domain.secret import Secret
 from watchword.domain.tokens import DATAHUB_TOKENS, TokenType

@@ -59,7 +59,9 @@ class Record:
 
 
 class UserInfo(Record):
-    """An actor. `username` is the last part of its urn; `display_name` is None if it has no name."""
+    """An actor. `username` is `alice` of `urn:li:corpuser:alice`, otherwise the urn. `display_name` is None if it has
+    none.
+    """
 
     urn: str
     username: str

@@ -14,14 +14,13 @@ from typing import Any, NamedTuple
 
 from watchword.domain.errors import Fault, Reason
 from watchword.domain.filters import DEFAULT_COUNT, check_page_size
-from watchword.domain.names import MAX_URN, SYSTEM_ACTOR, check_email, check_name, check_text
+from watchword.domain.names import MAX_URN, SYSTEM_ACTOR, USER_PREFIX, check_email, check_name, check_text
 from watchword.domain.policies import Policy, PolicySet, PolicyState, Privilege, denied, out_of_scope
 from watchword.domain.scopes import NO_SCOPES, common, covering, is_scope
 from watchword.domain.token_limits import UNLIMITED, Limits
 
 MAX_GROUPS_SHOWN = 100
 MAX_LIVE_COUNTED = 1_000  # tokens of each actor in a list
-USER_PREFIX = "urn:li:corpuser:"
 
 
 class ActorStatus(Enum):

@@ -12,7 +12,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeGuard
 
-from watchword.domain.actors import USER_PREFIX, ProfileField
+from watchword.domain.actors import ProfileField
 from watchword.domain.errors import Fault
 from watchword.domain.names import (
     DATAHUB_POLICY_PREFIX,
@@ -21,6 +21,7 @@ from watchword.domain.names import (
     MAX_DESCRIPTION,
     MAX_NAME,
     POLICY_PREFIX,
+    USER_PREFIX,
     check_actor,
     check_description,
     check_email,

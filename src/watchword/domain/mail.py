@@ -15,7 +15,7 @@ from urllib.parse import quote
 from watchword.domain.errors import Fault, invalid
 from watchword.domain.events import Action, DescribedWord, KeptEvent
 from watchword.domain.lifetimes import DAY, HOUR, MINUTE
-from watchword.domain.names import SYSTEM_ACTOR, check_email, is_reserved, name_of
+from watchword.domain.names import SYSTEM_ACTOR, check_email, is_reserved, username_of
 from watchword.domain.secret import Secret
 from watchword.domain.webhooks import StopReason
 
@@ -101,11 +101,11 @@ class MailRules:
 
     kinds: frozenset[MailKind]
     template: str | None = None
-    """The address of an actor without one in the directory: `{name}` is the end of its urn."""
+    """The address of an actor without one in the directory: `{name}` is its username."""
 
     def address(self, actor: str, email: str | None) -> str | None:
         if email is None and self.template is not None and not is_reserved(actor):
-            email = self.template.replace("{name}", name_of(actor))
+            email = self.template.replace("{name}", username_of(actor))
         try:
             return None if email is None else check_email(email)
         except Fault:

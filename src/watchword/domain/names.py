@@ -28,7 +28,8 @@ DATAHUB_TOKEN_PREFIX = "urn:li:dataHubAccessToken:"  # noqa: S105 - the same
 POLICY_PREFIX = "urn:li:servicePolicy:"
 DATAHUB_POLICY_PREFIX = "urn:li:dataHubPolicy:"
 GROUP_PREFIX = "urn:li:corpGroup:"
-ACCOUNT_PREFIX = "urn:li:corpuser:service_"
+USER_PREFIX = "urn:li:corpuser:"
+ACCOUNT_PREFIX = USER_PREFIX + "service_"
 """Of service accounts. The form is reserved, so the privilege decides before a caller can learn whether one exists."""
 SYSTEM_ACTOR = "urn:li:corpuser:__system"
 UNKNOWN_ACTOR = "urn:li:corpuser:__unknown"
@@ -136,8 +137,14 @@ def is_reserved(urn: str) -> bool:
 
 
 def name_of(urn: str) -> str:
-    """The part after the last colon."""
+    """The part after the last colon. Several urns may have it: to identify an actor, see `username_of`."""
     return urn.rpartition(":")[2]
+
+
+def username_of(urn: str) -> str:
+    """`alice` of `urn:li:corpuser:alice`, and any other urn as it is: no two actors have the same."""
+    name = urn.removeprefix(USER_PREFIX)
+    return name if name and ":" not in name else urn
 
 
 def token_urn(token_id: str) -> str:

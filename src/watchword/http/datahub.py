@@ -20,8 +20,8 @@ from watchword.domain.names import (
     SYSTEM_ACTOR,
     check_actor,
     check_text,
-    name_of,
     policy_urn,
+    username_of,
 )
 from watchword.domain.policies import Policy, Privilege
 from watchword.domain.sessions import SignInMethod
@@ -101,7 +101,7 @@ class DataHubEndpoints:
         # DataHub's clients require who changed it last, and when.
         changed = {"time": state.changed_at or 0, "actor": state.changed_by or SYSTEM_ACTOR}
         status = {"status": state.status.value, "lastModified": changed}
-        return {"corpUserKey": {"username": name_of(urn)}, "corpUserStatus": status}
+        return {"corpUserKey": {"username": username_of(urn)}, "corpUserStatus": status}
 
     async def _policy(self, request: Request, caller: Caller, urn: str) -> Json:
         with self._rejections.recording_denial(caller, "getPolicy"):

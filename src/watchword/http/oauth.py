@@ -19,7 +19,7 @@ from watchword.domain.actors import Bearer, system_precondition
 from watchword.domain.devices import check_host, check_user_code, shown
 from watchword.domain.errors import Fault, Reason, invalid
 from watchword.domain.keys import KEYS_CACHE_SECONDS
-from watchword.domain.names import name_of
+from watchword.domain.names import username_of
 from watchword.domain.ports import Keys
 from watchword.domain.secret import Secret
 from watchword.domain.token_limits import check_limits
@@ -142,7 +142,7 @@ def _introspection(introspection: TokenIntrospection) -> dict[str, Any]:
     content = {
         "active": True,
         "client_id": claims["client_id"],
-        "username": name_of(bearer.actor),
+        "username": username_of(bearer.actor),
         "token_type": "Bearer",
         "iat": claims["iat"],
         "sub": bearer.actor,

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iter
 from dataclasses import dataclass, field
 from typing import Any
 
-from watchword.domain.actors import USER_PREFIX, Caller, Grant, system_precondition
+from watchword.domain.actors import Caller, Grant, system_precondition
 from watchword.domain.datahub import (
     NO_ACTOR,
     POLICY_INFO,
@@ -40,7 +40,7 @@ from watchword.domain.datahub import (
 from watchword.domain.declared_entities import DeclaredEntities, Entity, plan_declaration
 from watchword.domain.errors import OperatorError
 from watchword.domain.events import Action, KeptEvent
-from watchword.domain.names import DATAHUB_POLICY_PREFIX, DATAHUB_TOKEN_PREFIX, GROUP_PREFIX, is_account
+from watchword.domain.names import DATAHUB_POLICY_PREFIX, DATAHUB_TOKEN_PREFIX, GROUP_PREFIX, USER_PREFIX, is_account
 from watchword.domain.policies import (
     DATAHUB_SET,
     ROOT_POLICY,

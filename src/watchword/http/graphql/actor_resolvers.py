@@ -25,6 +25,7 @@ from watchword.domain.names import (
     check_name,
     check_text,
     name_of,
+    username_of,
 )
 from watchword.domain.policies import PRIVILEGE_FIELDS
 from watchword.domain.sessions import MAX_SUBJECT, Identity
@@ -89,7 +90,7 @@ async def list_actors(_: Any, info: Info, input: Json | None = None) -> Json:
     )
     rows = [
         _state_json(actor.state, names)
-        | {"username": name_of(actor.state.urn), "liveTokenCount": actor.live_tokens, "groups": list(actor.groups)}
+        | {"username": username_of(actor.state.urn), "liveTokenCount": actor.live_tokens, "groups": list(actor.groups)}
         for actor in page.actors
     ]
     return {

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from watchword.domain.actors import ActorStatus
-from watchword.domain.names import ShownActor, check_actor, check_group, name_of
+from watchword.domain.names import ShownActor, check_actor, check_group, username_of
 from watchword.domain.ports import Group
 from watchword.http.graphql.context import Info, Json, page_of, query_of, record_json
 
@@ -52,7 +52,7 @@ def users_json(urns: tuple[str, ...] | list[str], shown: Mapping[str, Shown]) ->
 
 def user_json(urn: str, shown: Shown) -> Json:
     if not isinstance(shown, ShownActor):
-        return {"urn": urn, "type": "CORP_USER", "username": name_of(urn), "exists": True, "displayName": shown}
+        return {"urn": urn, "type": "CORP_USER", "username": username_of(urn), "exists": True, "displayName": shown}
     properties = {
         "active": None if shown.suspended is None else not shown.suspended,
         "displayName": shown.name,
