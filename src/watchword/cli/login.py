@@ -3,7 +3,8 @@
 import os
 import sys
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -77,10 +78,21 @@ def login(url: str | None, profile: str | None, device: bool, by_token: bool, as
     chosen = _chosen_profile(profiles, url or settings.url, profile)
     if device or (can_ask() and not by_token):
         token = _approved_token(chosen, browser=not device)
-    elif can_ask():
-        token = Secret(click.prompt(f"Token for {chosen.url} (not shown)", hide_input=True, err=True).strip())
+        with _revoked_unless_stored(chosen.url, token):
+            shown = _store(profiles, chosen, token)
     else:
-        token = read_token(read_input, "Standard input")
+        if can_ask():
+            token = Secret(click.prompt(f"Token for {chosen.url} (not shown)", hide_input=True, err=True).strip())
+        else:
+            token = read_token(read_input, "Standard input")
+        shown = _store(profiles, chosen, token)
+    show_one(*shown, json=as_json)
+    if settings.token is not None:
+        warn("WATCHWORD_TOKEN is set and takes precedence over the stored token. Unset it.")
+
+
+def _store(profiles: Profiles, chosen: Profile, token: Secret[str]) -> tuple[dict[str, Cell], dict[str, Any]]:
+    """Try the token, then store it. Returns what to show of it, for people and for programs."""
     claims = read_claims(token)
     expires_at = None if claims is None else claims.expires_at
     with open_client(ChosenServer(chosen.url), token) as client:
@@ -95,9 +107,23 @@ def login(url: str | None, profile: str | None, device: bool, by_token: bool, as
             expires_at = found.expires_at_once_used or found.expires_at
     profiles.store(chosen, token)
     pairs |= {"Expires": TimeCell(expires_at, "never"), "Stored in": str(profiles.token_file(chosen))}
-    show_one(pairs, {**record, "expiresAt": expires_at and iso(expires_at)}, json=as_json)
-    if settings.token is not None:
-        warn("WATCHWORD_TOKEN is set and takes precedence over the stored token. Unset it.")
+    return pairs, {**record, "expiresAt": expires_at and iso(expires_at)}
+
+
+@contextmanager
+def _revoked_unless_stored(url: str, token: Secret[str]) -> Iterator[None]:
+    """Revoke a token that was created for this terminal, and that it cannot store."""
+    try:
+        yield
+    except BaseException:
+        try:
+            with open_client(ChosenServer(url), None) as client:
+                client.revoke_by_possession(token)
+        except Exception:  # noqa: BLE001 - after any failure the token is still live
+            warn("The token of this terminal was not stored, and could not be revoked. Revoke it in the console.")
+        else:
+            warn("The token of this terminal was not stored, and was revoked.")
+        raise
 
 
 def _approved_token(chosen: Profile, *, browser: bool) -> Secret[str]:

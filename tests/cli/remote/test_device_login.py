@@ -60,6 +60,21 @@ def test_approval_denial_expiry_and_ctrl_c_each_end_the_login(
     assert server.verify(token).status_code == 401
 
 
+def test_token_that_cannot_be_stored_is_revoked(server: Server, actor: str, tmp_path: Path) -> None:
+    server.grant(actor)
+    no_folder = tmp_path / "file"
+    no_folder.touch()
+    with Terminal("login", "--device", "--url", server.url, env={"XDG_CONFIG_HOME": str(no_folder)}) as terminal:
+        approve_shown(server, terminal, actor)
+        assert terminal.finish() == 1
+    assert "The token of this terminal was not stored, and was revoked." in terminal.text
+    assert "Traceback" not in terminal.text
+    (token,) = server.tokens(actor, [{"field": "actorUrn", "value": actor}, {"field": "status", "value": "REVOKED"}])[
+        "tokens"
+    ]
+    assert token["name"].startswith("watchword-cli login")
+
+
 def test_browser_opens_on_the_page_where_there_is_a_display(server: Server, tmp_path: Path) -> None:
     opened, program = tmp_path / "opened", tmp_path / "browser"
     program.write_text(f'#!/bin/sh\nprintf %s "$1" > {opened}.draft && mv {opened}.draft {opened}\n')
