@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.forging_provider import DISCOVERY, FORGERIES, KEYS, TOKEN, USERINFO, ForgingProvider, Reply
 from tests.support.server import ADMIN, Server
-from tests.support.signing_in import SignInBrowser, signing_in_at
+from tests.support.signing_in import SignInBrowser, signing_in_at, urn
 from tests.support.waiting import until
 from watchword.http.sessions import EXCHANGES
 
@@ -164,6 +164,15 @@ def test_failed_sign_ins_of_an_address_are_limited(forger: ForgingProvider, tmp_
         assert code == 429
         assert allowed >= EXCHANGES  # and one more each second
         assert forger.times_asked(TOKEN) == allowed
+
+
+def test_person_who_is_refused_uses_up_no_sign_ins_of_the_address(forger: ForgingProvider, tmp_path: Path) -> None:
+    """The provider said who it is, so the limits of that person apply."""
+    with signing_in_at(lambda _: forger.client, tmp_path) as server, closing(SignInBrowser(server)) as browser:
+        server.set_status(urn("mallory"), "SUSPENDED")
+        assert {browser.go().status_code for _ in range(2 * EXCHANGES)} == {403}
+        forger.claims = {"sub": "eve", "preferred_username": "eve"}
+        assert browser.go().status_code == 303
 
 
 def test_name_and_address_may_be_missing_if_userinfo_is_away(forger: ForgingProvider, browser: SignInBrowser) -> None:
