@@ -237,17 +237,18 @@ def test_one_network_cannot_keep_others_from_starting(devices: DeviceDriver, clo
     assert [devices.is_open(one) for one in crowd] == [True, False, False, False, True, True]
 
 
-def test_decisions_of_an_actor_that_were_not_fetched_are_limited(devices: DeviceDriver, store: Store) -> None:
-    first, *_ = decided = [devices.add(number, f"198.51.{number}.1") for number in range(8)]
-    for device in decided:
-        devices.decide(device)
-    late = devices.add(10)
-    session = devices.session(late)
-    with pytest.raises(Fault) as caught:
-        devices.decide(late, session=session)
-    assert reason(caught.value) is Reason.TOO_MANY_CODES
-    devices.run(devices.redeem(store, first, 1))
-    devices.decide(late, session=session)
+def test_last_decisions_of_an_actor_are_kept(devices: DeviceDriver, clock: SettableClock) -> None:
+    decided = []
+    for number in range(LIMITS.decided + 2):
+        clock.now += 1
+        decided.append(devices.add(number, f"198.51.{number}.1"))
+        devices.decide(decided[-1], list(DeviceStatus)[1 + number % 2])
+    pending = devices.add(20)
+    late = devices.add(21, created_at=NOW)
+    devices.decide(late)
+    assert devices.is_open(late)
+    assert [devices.is_open(device) for device in decided] == [False] * 3 + [True] * (LIMITS.decided - 1)
+    assert devices.is_open(pending)
 
 
 def test_user_code_in_use_is_not_given_twice(devices: DeviceDriver, store: Store) -> None:

@@ -37,7 +37,7 @@ class DeviceLimits(NamedTuple):
     of_origin: int = 50
     of_site: int = 100
     of_network: int = 500
-    decided: int = 50  # by one actor, and not fetched
+    decided: int = 50  # by one actor; beyond, the oldest is dropped
 
 
 class DeviceStatus(Enum):

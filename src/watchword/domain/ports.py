@@ -429,8 +429,8 @@ class DeviceStore(Protocol):
         session_id: str,
         limits: DeviceLimits,
     ) -> None:
-        """Approve or deny a pending terminal in this session; DEVICE_NOT_FOUND as above. TOO_MANY_CODES if the actor
-        decided on too many that have not fetched the outcome.
+        """Approve or deny a pending terminal in this session; DEVICE_NOT_FOUND as above. Of those that the actor
+        decided, the oldest beyond the limit are dropped.
         """
 
     async def purge_devices(self, most: int) -> int:

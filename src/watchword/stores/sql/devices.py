@@ -40,6 +40,11 @@ DELETE FROM devices WHERE status = 'PENDING' AND id = (
     SELECT id {_OPEN} = 'PENDING' AND network = (
         SELECT network {_OPEN} = 'PENDING' GROUP BY network ORDER BY count(*) DESC, min(ends_at) LIMIT 1)
     ORDER BY ends_at LIMIT 1)"""
+# The limit is none: only the offset counts.
+_SURPLUS = """
+DELETE FROM devices WHERE id IN (
+    SELECT id FROM devices WHERE status <> 'PENDING' AND actor_urn = $1 AND id <> $3
+    ORDER BY created_at DESC, id LIMIT 1000000000 OFFSET $2)"""
 
 
 class SqlDevices(SqlPart):
@@ -52,8 +57,13 @@ class SqlDevices(SqlPart):
             ("This network has", limits.of_site, "site", device.site),
             ("This network has", limits.of_network, "network", device.network),
         ):
-            which = f"= 'PENDING' AND network = $2 AND {column} = $3"
-            await _check_room(tx, most, whose, now, which, device.network, value)
+            sql = f"SELECT count(*), min(ends_at) {_OPEN} = 'PENDING' AND network = $2 AND {column} = $3"
+            row = await tx.fetchrow(sql, now, device.network, value)
+            assert row is not None
+            number, first_end = row
+            if number >= most:
+                message = f"{whose} {number:,} open device codes, the maximum."
+                raise too_often(Reason.TOO_MANY_CODES, first_end - now, message)
         if await tx.fetchval(f"SELECT count(*) {_OPEN} = 'PENDING'", now) >= limits.pending:
             await tx.execute(_DROP, now)
         return await tx.execute(_ADD, *_values(device).values()) == 1
@@ -93,13 +103,11 @@ class SqlDevices(SqlPart):
         found = _device(await tx.fetchrow(f"{_PENDING} AND ends_at > $2", device.user_code, now))
         if found is None:
             raise no_device()
-        await _check_room(
-            tx, limits.decided, "You decided on", now, "<> 'PENDING' AND actor_urn = $2", precondition.actor
-        )
         decided = found._replace(status=status, actor=precondition.actor, session_id=session_id)
         sql = "UPDATE devices SET status = $2, actor_urn = $3, session_id = $4 WHERE id = $1"
         if not await tx.execute(sql, decided.id, status.value, decided.actor, session_id):
             raise no_device()  # dropped meanwhile
+        await tx.execute(_SURPLUS, precondition.actor, limits.decided - 1, device.id)
         await write_events(tx, precondition, [decided.decided()], now)
 
     @transaction
@@ -126,14 +134,6 @@ class SqlDevices(SqlPart):
     @transaction
     async def purge_devices(self, tx: Transaction, most: int) -> int:
         return await delete_oldest(tx, "devices", "id", "ends_at", await tx.now() - KEPT + 1, most)
-
-
-async def _check_room(tx: Transaction, most: int, whose: str, now: int, which: str, *bound: str) -> None:
-    row = await tx.fetchrow(f"SELECT count(*), min(ends_at) {_OPEN} {which}", now, *bound)
-    assert row is not None
-    number, first_end = row
-    if number >= most:
-        raise too_often(Reason.TOO_MANY_CODES, first_end - now, f"{whose} {number:,} open device codes, the maximum.")
 
 
 def _device_lock(device_id: str) -> str:
