@@ -69,16 +69,34 @@ class Limits(NamedTuple):
 
 
 UNLIMITED = Limits()
+UNREADABLE = Limits((), (), ())
+"""In a record, instead of stored limits that this version cannot read: they allow nothing."""
 
 
 @lru_cache(1_000)
 def unpacked(text: str | None) -> Limits:
-    """The limits from their stored form."""
+    """The limits from their stored form. UNREADABLE if a newer version wrote what this one does not know."""
     if text is None:
         return UNLIMITED
-    kept: dict[str, Any] = json.loads(text)
-    until = kept.pop("until", None)
-    return Limits(**{name: tuple(value) for name, value in kept.items()}, until=until)
+    try:
+        kept: dict[str, Any] = json.loads(text)
+        until = kept.pop("until", None)
+        return Limits(**{name: tuple(value) for name, value in kept.items()}, until=until)
+    except (AttributeError, TypeError, ValueError):
+        return UNREADABLE
+
+
+def readable(text: str | None, token_id: str) -> Limits:
+    """The limits of a token that is verified."""
+    limits = unpacked(text)
+    if limits is UNREADABLE:
+        raise unreadable(token_id)
+    return limits
+
+
+def unreadable(token_id: str) -> Fault:
+    cause = f"The limits of the token {token_id} cannot be read: a newer version wrote them, or the row is damaged."
+    return Fault(Reason.INTERNAL, "Internal server error.", cause=cause)
 
 
 def check_limits(

@@ -36,7 +36,7 @@ from watchword.domain.names import SYSTEM_ACTOR, is_account
 from watchword.domain.policies import Privilege
 from watchword.domain.ports import Claims, Clock, Issue, Page, Repeated, Store, TokenSigner
 from watchword.domain.secret import Secret
-from watchword.domain.token_limits import Limits, inherited, wider
+from watchword.domain.token_limits import UNREADABLE, Limits, inherited, unreadable, wider
 from watchword.domain.tokens import (
     DATAHUB_HEADER,
     RotationWindow,
@@ -218,6 +218,8 @@ class Tokens:
         async def write(grant: Grant) -> CreatedToken:
             old = await self._visible(grant, wanted)
             _require_rotate(grant, old)
+            if old.limits is UNREADABLE:
+                raise unreadable(old.id)
             (shown,) = await self._without_hidden_makers(grant, (old,))
             parent = None if old.parent is None else await self._store.get_token(old.parent)
             before = None if old.replaces is None else await self._store.get_token(old.replaces)

@@ -17,7 +17,7 @@ from typing import Any
 
 from watchword.domain.actors import Bearer
 from watchword.domain.errors import Fault, Reason
-from watchword.domain.token_limits import unpacked
+from watchword.domain.token_limits import readable
 from watchword.stores import rows
 from watchword.stores.postgres.connections import (
     DRIVER_ERRORS,
@@ -83,7 +83,7 @@ def bearer_of(row: rows.Row) -> Bearer:
     """Of a row of BEARER."""
     token_id, actor, expires_at, revoked_at, suspended, groups, version, now, limits, *kinds = row
     snapshot = (suspended, tuple(groups), version)
-    return Bearer(token_id, actor, expires_at, revoked_at, *snapshot, now, unpacked(limits), *kinds)
+    return Bearer(token_id, actor, expires_at, revoked_at, *snapshot, now, readable(limits, token_id), *kinds)
 
 
 class _Lane:
@@ -200,7 +200,13 @@ class VerifyBatcher:
         if found:
             self._clock.set(found[0][7])
         for row in found:
-            _settle(sealed.pop(row[0]), bearer_of(row))
+            same = sealed.pop(row[0])
+            try:
+                bearer = bearer_of(row)
+            except Exception as error:  # noqa: BLE001 - a row that cannot be read fails for its own callers alone
+                _fail(same, error)
+            else:
+                _settle(same, bearer)
         for unknown in sealed.values():
             _settle(unknown, None)
 
@@ -285,9 +291,7 @@ class VerifyBatcher:
     @staticmethod
     def _refuse(those: Batch, fault: Callable[[], Fault]) -> None:
         for same in those.values():
-            for answer, _ in same:
-                if not answer.done():
-                    answer.set_exception(fault())
+            _fail(same, fault())
 
 
 async def _ask_confirmed(connection: Connection, ids: list[str]) -> list[tuple[Any, ...]]:
@@ -296,6 +300,12 @@ async def _ask_confirmed(connection: Connection, ids: list[str]) -> list[tuple[A
     connection.check_standbys(names)
     await connection.check_unchanged(names)
     return [row[1:] for row in found if row[1] is not None]
+
+
+def _fail(same: list[tuple[Answer, float]], error: Exception) -> None:
+    for answer, _ in same:
+        if not answer.done():
+            answer.set_exception(error)
 
 
 def _settle(same: list[tuple[Answer, float]], bearer: Bearer | None) -> None:

@@ -12,7 +12,7 @@ from watchword.domain.bulk_revocation import Revocation, TokenVisibility
 from watchword.domain.filters import SEARCH_SECONDS, Search
 from watchword.domain.ports import Clock, Issue, Page
 from watchword.domain.sessions import FoundSession, Session
-from watchword.domain.token_limits import UNLIMITED, unpacked
+from watchword.domain.token_limits import UNLIMITED, readable
 from watchword.domain.tokens import TokenRecord, TokenType
 from watchword.stores import rows
 from watchword.stores.sql import SqlStore, token_lifecycle
@@ -165,7 +165,7 @@ def _bearer(row: rows.Row, now: int) -> Bearer:
             () if groups == "[]" else tuple(orjson.loads(groups)),
             version,
             now,
-            UNLIMITED if limits is None else unpacked(limits),
+            UNLIMITED if limits is None else readable(limits, token_id),
             pending != 0,
             derived != 0,
         )
