@@ -3,9 +3,16 @@
 import os
 import sys
 import warnings
+from importlib.util import find_spec
 from typing import Any
 
 from watchword.interpreter import load_quickly
+
+EXTRA = (
+    "aiosmtplib", "apsw", "asyncpg", "click", "cronsim", "cryptography", "granian", "graphql", "joserfc", "orjson",
+    "prometheus_client", "pymysql", "rich", "structlog", "yaml",
+)  # fmt: skip
+"""Modules of the packages of the extra `server`."""
 
 
 class LazyWiring:
@@ -20,6 +27,7 @@ class LazyWiring:
 def main() -> None:
     warnings.filterwarnings("ignore", module="asyncpg")  # our own messages cover its warnings
     load_quickly()
+    _need_extra()
     os.umask(0o077)  # only the owner may read the files we create
     try:
         from watchword.cli import cli
@@ -28,10 +36,18 @@ def main() -> None:
         run_command(cli, LazyWiring())
     except KeyboardInterrupt:  # during the imports
         sys.exit(130)
-    except ModuleNotFoundError as error:
-        if error.name != "click":
-            raise
-        sys.exit("watchword: The command line needs more packages. Run: pip install 'watchword[server]'")
+
+
+def _need_extra() -> None:
+    """Only the client is installed without the extra. Another package may have brought some of these, so one that is
+    there says nothing about the others.
+    """
+    missing = [name for name in EXTRA if find_spec(name) is None]
+    if missing:
+        sys.exit(
+            "watchword: The command line needs the extra 'server', of which these packages are missing: "
+            f"{', '.join(missing)}. In the folder of Watchword's sources, run: pip install '.[server]'"
+        )
 
 
 if __name__ == "__main__":

@@ -145,6 +145,19 @@ def test_http_page_lists_only_exported_metrics(server: Server, actor: str) -> No
     assert [name for name in sorted(named) if not re.search(rf"^{name}(_count)?[ {{]", measured, re.MULTILINE)] == []
 
 
+def test_no_page_installs_watchword_from_a_registry() -> None:
+    """It is not published, so that anyone could claim the name."""
+    files = [*pages(), *(ROOT / "src").rglob("*.py"), *(ROOT / "deploy").rglob("*"), ROOT / "Containerfile"]
+    bare = re.compile(r"\b(pip|pipx|uv|uvx)\b[^\n`]*[ '\"]watchword(\[\w+\])?(?![\w./-])|\buvx watchword")
+    found = [
+        f"{file.relative_to(ROOT)}: {match[0]}"
+        for file in files
+        if file.is_file()
+        for match in bare.finditer(file.read_text())
+    ]
+    assert found == []
+
+
 def test_every_setting_in_the_documentation_exists() -> None:
     known = {setting.variable for setting in TABLE} | {one.file_variable for one in TABLE if one.secret} | _OTHERS
     for page in pages():

@@ -8,9 +8,11 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import tomllib
 import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
@@ -20,6 +22,8 @@ from tests.support.deployed import make_packages
 from tests.support.pages import ROOT, blocks, run_blocks
 from tests.support.server import ADMIN, Server
 from watchword import __version__
+from watchword.__main__ import EXTRA
+from watchword.cli import cli
 
 SOURCE = ROOT / "src/watchword"
 
@@ -43,12 +47,15 @@ class PipxInstallation:
     environment: Path
 
 
+def _pins() -> list[str]:
+    return re.findall(r"^[\w.\[\]-]+==\S+", (ROOT / "requirements/run.lock").read_text(), re.MULTILINE)
+
+
 @pytest.fixture(scope="module")
 def installed(packages: Packages, tmp_path_factory: pytest.TempPathFactory) -> PipxInstallation:
     """Install with pipx in the locked versions. The hashes are left out: the new wheel has none in the lock."""
     folder = tmp_path_factory.mktemp("pipx")
-    pins = re.findall(r"^[\w.\[\]-]+==\S+", (ROOT / "requirements/run.lock").read_text(), re.MULTILINE)
-    (folder / "constraints.txt").write_text("\n".join(pins))
+    (folder / "constraints.txt").write_text("\n".join(_pins()))
     home = PipxInstallation(folder / "bin", folder / "home/venvs/watchword")
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("WATCHWORD_", "PYTHON", "PIPX"))}
     path = f"{Path(sys.executable).parent}:{clean['PATH']}"  # uv is here; it takes a tenth of pip's time
@@ -149,8 +156,7 @@ def test_wheel_has_complete_metadata(packages: Packages) -> None:
 def client_only(packages: Packages, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An environment with the wheel and its dependencies without extras, in the locked versions."""
     folder = tmp_path_factory.mktemp("client")
-    pins = re.findall(r"^[\w.\[\]-]+==\S+", (ROOT / "requirements/run.lock").read_text(), re.MULTILINE)
-    (folder / "constraints.txt").write_text("\n".join(pins))
+    (folder / "constraints.txt").write_text("\n".join(_pins()))
     uv, environment = Path(sys.executable).with_name("uv"), folder / "environment"
     install = f"{uv} pip install --quiet --python {environment} --constraint {folder / 'constraints.txt'}"
     for command in (f"{uv} venv --quiet --python {sys.executable} {environment}", f"{install} {packages.wheel}"):
@@ -182,10 +188,43 @@ def test_client_depends_only_on_httpx(client_only: Path, server: Server, tmp_pat
 
 
 def test_command_without_server_packages_says_what_to_install(client_only: Path, tmp_path: Path) -> None:
-    command = [str(client_only / "bin/watchword"), "whoami"]
-    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
-    assert ran.returncode == 1
-    assert ran.stderr == "watchword: The command line needs more packages. Run: pip install 'watchword[server]'\n"
+    said = _needs_extra(client_only, "whoami", folder=tmp_path)
+    assert re.search(r": aiosmtplib, .*click, .*yaml\. In the folder .*, run: pip install '\.\[server\]'\n$", said)
+
+
+def test_every_command_without_server_packages_says_so_beside_click(
+    client_only: Path, packages: Packages, tmp_path: Path
+) -> None:
+    """Packages that bring click, rich and PyYAML are common; the commands must not fail at the next import."""
+    shutil.copytree(client_only, tmp_path / "environment", symlinks=True)
+    environment = tmp_path / "environment"
+    brought = [line for line in _pins() if re.match(r"(click|rich|pyyaml|markdown-it-py|mdurl|pygments)==", line)]
+    uv = Path(sys.executable).with_name("uv")
+    install = [uv, "pip", "install", "--quiet", "--no-deps", "--python", environment / "bin/python", *brought]
+    subprocess.run([str(word) for word in install], timeout=280, check=True)
+    commands = [[name] for name in sorted(cli.commands)]
+    for words in (["--help"], ["--version"], ["policy", "diff", "x.yaml"], ["token", "list"], *commands):
+        said = _needs_extra(environment, *words, folder=tmp_path)
+        assert "asyncpg" in said
+        assert "click" not in said
+
+
+def _needs_extra(environment: Path, *words: str, folder: Path) -> str:
+    """What the command says, in one line and without a traceback."""
+    # Not the script: its first line names the folder that was copied.
+    command = [str(environment / "bin/python"), "-m", "watchword", *words]
+    ran = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60, check=False)
+    assert (ran.returncode, ran.stdout, ran.stderr.count("\n")) == (1, "", 1), ran.stderr
+    assert ran.stderr.startswith("watchword: The command line needs the extra 'server', of which these packages are ")
+    return ran.stderr
+
+
+def test_command_knows_every_package_of_the_extra() -> None:
+    """`__main__` names them by module, because reading the metadata at each start takes longer."""
+    extra = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]["server"]
+    named = {re.match(r"[\w-]+", line)[0].lower().replace("_", "-") for line in extra}  # type: ignore[index]
+    found = packages_distributions()
+    assert {found[module][0].lower().replace("_", "-") for module in EXTRA} == named
 
 
 def test_installed_command_uses_only_its_own_environment(installed: PipxInstallation, tmp_path: Path) -> None:
