@@ -11,7 +11,7 @@ import resource
 import shutil
 import ssl
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -50,10 +50,17 @@ EXPIRES_SOON = timedelta(days=30)
 
 
 def diagnose(
-    settings: Settings, now: Clock, probe_index: Callable[[], str], url: str | None, *, running: bool
+    settings: Settings,
+    now: Clock,
+    probe_index: Callable[[], str],
+    count_ignored: Callable[[], Mapping[str, int]],
+    url: str | None,
+    *,
+    running: bool,
 ) -> Iterator[Diagnostic]:
     """`url` is the address that commands use, if it is set. `running`: whether a service runs on the data folder.
-    `probe_index` describes the search index, or raises.
+    `probe_index` describes the search index, or raises. `count_ignored` counts the parameters at `/auth` that look like
+    requirements and are none.
     """
     store_url, closed = settings.store_url, _is_closed(settings.data_dir)
     last_start: LastStart | None = None
@@ -80,6 +87,7 @@ def diagnose(
         yield from _listen_address(settings, last_start, answer, running=running)
     yield from _tls(settings)
     yield from _exposure(settings, answer)
+    yield from _ignored_parameters(count_ignored())
     yield from _server_of_commands(url, last_start)
     yield from _open_files()
 
@@ -514,6 +522,16 @@ def _exposure(settings: Settings, answer: ServiceAnswer | None) -> Iterator[Diag
         yield ok("exposure", f"local mode is on: processes of the server's user may name an actor by {name}")
     else:
         yield ok("exposure", f"local mode is off: {off_because}")
+
+
+def _ignored_parameters(counts: Mapping[str, int]) -> Iterator[Diagnostic]:
+    for name, number in sorted(counts.items()):
+        what = f"{number:,} requests at /auth had the parameter {name}, which requires nothing"
+        fix = (
+            "Requirements have the prefix: watchword.scope, watchword.privilege, watchword.audience. "
+            "If the gateway sends the application's query string, let it send none."
+        )
+        yield warn("gateway", what, fix)
 
 
 def _is_outside(where: str) -> bool:

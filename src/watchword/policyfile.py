@@ -1,5 +1,5 @@
-"""The policy file: policies, groups, service accounts, retention rules and webhooks as YAML. Errors name line and
-key.
+"""The policy file: policies, groups, service accounts, retention rules, webhooks and resources as YAML. Errors name
+line and key.
 
     set: team-a    # optional; `default` where it is absent
     policies:
@@ -24,6 +24,9 @@ key.
         name: Chat
         url: https://chat.example.org/hooks/tokens
         actions: [token.revoked]
+    resources:
+      - name: orders
+        id: https://orders.example.org
 
 PyYAML composes the nodes, which know their lines. This module reads them strictly: an unknown or repeated key is an
 error, and a text must be a YAML string.
@@ -53,10 +56,11 @@ from watchword.domain.policies import (
     Privilege,
     check_declared,
 )
+from watchword.domain.resources import Resource, check_resources
 from watchword.domain.retention import DURATIONS, FIELDS, RetentionRule, check_rules
 from watchword.domain.webhooks import DECLARED, Webhook, check_webhooks, declared_webhook
 
-_LISTS = {"policies", "groups", "accounts", "retention", "webhooks"}
+_LISTS = {"policies", "groups", "accounts", "retention", "webhooks", "resources"}
 MAX_BYTES = 1024 * 1024
 MAX_DEPTH = 20
 MAX_NODES = 100_000  # list entries; each alias counts as its target
@@ -117,6 +121,7 @@ def write_policy_file(
     accounts: Iterable[DeclaredAccount] = (),
     rules: Iterable[RetentionRule] = (),
     webhooks: Iterable[Webhook] = (),
+    resources: Iterable[Resource] = (),
 ) -> str:
     """The file that declares these."""
     declared = [_written(policy) for policy in sorted(policies, key=lambda policy: policy.urn)]
@@ -125,6 +130,7 @@ def write_policy_file(
         "accounts": [_written_entity(one) for one in accounts],
         "retention": [rule.written() for rule in rules],
         "webhooks": [declared_webhook(one) for one in webhooks],
+        "resources": [one.written() for one in resources],
     }
     content = {"set": set_name, "policies": declared} | {name: found for name, found in others.items() if found}
     return _yaml(content)
@@ -162,6 +168,7 @@ class _Reader:
         accounts = self._entries(keys, "accounts", self._account)
         rules = self._entries(keys, "retention", self._rule)
         webhooks = self._entries(keys, "webhooks", self._webhook)
+        resources = self._entries(keys, "resources", self._resource)
         try:
             declared = check_declared(policies, self._text(keys["set"], "set") if "set" in keys else DEFAULT_SET)
             entities = check_entities(groups, accounts, declared.set_name)
@@ -170,6 +177,7 @@ class _Reader:
                 entities=entities,
                 rules=check_rules(rules),
                 webhooks=check_webhooks(webhooks, declared.set_name),
+                resources=check_resources(resources, declared.set_name),
             )
         except Fault as fault:
             # The line of the key, or of its policy.
@@ -276,6 +284,10 @@ class _Reader:
             for name in ("actions", "actorUrns", "groupUrns")
         }
         return {**texts, **lists, "enabled": self._optional(keys, f"{where}.enabled", self._flag)}
+
+    def _resource(self, node: yaml.Node, where: str) -> dict[str, str]:
+        keys = self._mapping(node, where, {"name", "id"}, {"name", "id"})
+        return {name: self._text(keys[name], f"{where}.{name}") for name in ("name", "id")}
 
     def _plain(self, node: yaml.Node) -> str | int | bool | None:
         """Text, a whole number or nothing. False stands for all else: no field of a rule allows it, and the domain's

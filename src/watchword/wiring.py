@@ -358,7 +358,7 @@ def serve(settings: Settings) -> None:
             with suppress(OSError):  # standard output may be closed
                 print(versions, flush=True)  # noqa: T201 - for the operator
         plan = asyncio.run(settle(settings))
-        applied = summary((*plan.all_changes, *plan.rule_changes, *plan.webhook_changes))
+        applied = summary((*plan.all_changes, *plan.rule_changes, *plan.webhook_changes, *plan.resource_changes))
         notes = [] if settings.policy_file is None else [("policy file", f"{settings.policy_file}: {applied}")]
         built_schema()
         freeze_loaded()
@@ -480,6 +480,7 @@ def _master_key_check(settings: Settings, what: str) -> CheckMasterKey:
 
 def diagnose(settings: Settings, url: str | None) -> Iterator[Diagnostic]:
     from watchword import doctor
+    from watchword.http.metrics import ignored_parameters
     from watchword.http.run_folder import is_running
 
     def probe_index() -> str:
@@ -491,7 +492,8 @@ def diagnose(settings: Settings, url: str | None) -> Iterator[Diagnostic]:
         running = is_running(settings.data_dir)
     except PermissionError:  # doctor reports the folder
         running = False
-    return doctor.diagnose(settings, system_clock, probe_index, url, running=running)
+    count_ignored = partial(ignored_parameters, settings.data_dir)
+    return doctor.diagnose(settings, system_clock, probe_index, count_ignored, url, running=running)
 
 
 async def _probe_index(settings: Settings) -> str:

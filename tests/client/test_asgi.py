@@ -19,6 +19,7 @@ from tests.support.ports import free_port
 from tests.support.server import ADMIN, Server, plain_client
 from tests.support.system import need_program
 from tests.support.waiting import SECONDS
+from watchword.client import Client
 from watchword.client.middleware import VerifyTokens
 
 APPLICATIONS = Path(__file__).parent / "applications"
@@ -174,6 +175,18 @@ def test_privilege_and_an_audience_can_be_required(shop: Shop, server: Server, a
     assert shop.get("/ruling/orders", right).status_code == 200
 
 
+def test_application_that_is_a_resource_accepts_only_tokens_for_it(shop: Shop, server: Server) -> None:
+    declared = [{"name": "shop", "id": "https://shop.example.org/api"}]
+    with Client(server.url, actor=ADMIN) as admin:
+        admin.apply_policies(resources=declared, set_name="shop")
+        assert [(one.name, one.id) for one in admin.resources() if one.set == "shop"] == [("shop", declared[0]["id"])]
+    right, wrong = (server.create(ADMIN, audience=audience)["accessToken"] for audience in ([declared[0]["id"]], None))
+    assert shop.get("/resource/orders", right).status_code == 200
+    refused = shop.get("/resource/orders", wrong)
+    assert (refused.status_code, refused.json()["error"]["reason"]) == (401, "wrong_resource")
+    assert shop.get("/orders", right).json()["error"]["reason"] == "wrong_audience"
+
+
 def test_token_for_another_audience_is_rejected_where_none_is_required(shop: Shop, server: Server) -> None:
     astray = server.create(ADMIN, audience=["https://else.example.org"])["accessToken"]
     refused = shop.get("/orders", astray)
@@ -294,6 +307,12 @@ def test_token_with_spaces_over_http2_is_accepted_and_not_logged(server: Server,
 def test_middleware_rejects_wrong_arguments_at_construction() -> None:
     async def nothing(*_: object) -> None: ...
 
-    for wrong in ({"require": "orders:read"}, {"remember": 3_600}, {"timeout": 0}, {"server": "tokens.example.org"}):
-        with pytest.raises(ValueError, match="must be"):
+    for wrong in (
+        {"require": "orders:read"},
+        {"remember": 3_600},
+        {"timeout": 0},
+        {"server": "tokens.example.org"},
+        {"resource": "a/b"},
+    ):
+        with pytest.raises(ValueError, match=r"must (be|have)"):
             VerifyTokens(nothing, **wrong)

@@ -213,7 +213,9 @@ def test_successor_that_is_rejected_is_taken_out_again(server: Server, file: Pat
 
 def test_another_caller_rotates_a_token_that_cannot_rotate_itself(server: Server, file: Path, actor: str) -> None:
     server.grant(actor, scopes=("orders:read",))
-    written(file, server.create(actor, scopes=["orders:read"], audience=["https://api.example"])["accessToken"])
+    written(
+        file, server.create(actor, scopes=["orders:read"], audience=["https://api.example", server.url])["accessToken"]
+    )
     with Client(server.url, actor=ADMIN) as admin:
         rotated = rotate_file(file, server.url, asked_by=admin)
         held = {"Authorization": f"Bearer {file.read_text().strip()}"}

@@ -204,6 +204,7 @@ def test_every_action_is_covered() -> None:
     of_the_store = {Action.STORE_RESTORED, Action.STORE_PRIMARY_CHANGED}  # test_restore.py, test_confirmed_reads.py
     of_operations = {Action[name] for name in Action.__members__ if name.startswith("OPERATION_")}  # test_operations.py
     of_files = {Action.ACCOUNT_UPDATED, Action.GROUP_UPDATED}  # test_declared_entities.py
+    of_files |= {Action[name] for name in Action.__members__ if name.startswith("RESOURCE_")}  # test_resources.py
     # test_sessions.py, test_people_sign_in.py
     of_sessions = {Action.SESSION_STARTED, Action.SESSION_ENDED, Action.ACTOR_GROUPS_CHANGED}
     of_retries = {Action.TOKEN_REPLAYED}  # test_retries.py

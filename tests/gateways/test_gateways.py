@@ -3,7 +3,7 @@
 import hashlib
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +11,18 @@ from typing import Any
 
 import pytest
 
-from tests.support.gateways import CLIENT, METHODS, RECIPES, Application, Gateway, GatewayAnswer, Tap, running
+from tests.support.gateways import (
+    CLIENT,
+    METHODS,
+    RECIPES,
+    Application,
+    Gateway,
+    GatewayAnswer,
+    Tap,
+    appending,
+    at_resource,
+    running,
+)
 from tests.support.ports import free_port
 from tests.support.server import ADMIN, GENERATE, Server
 from tests.support.store_file import change_store
@@ -28,6 +39,8 @@ REQUESTS, CONNECTIONS = 500, 32
 
 AUDIENCE = "https://deploy.example"
 REQUIRED = f"watchword.scope=deploy&watchword.audience={AUDIENCE}&watchword.privilege={GENERATE}"
+APPLY = """mutation ($input: ApplyPoliciesInput!) { applyPolicies(input: $input) { resources { name } } }"""
+STATUS_200 = "watchword.status=200"
 
 
 @dataclass(frozen=True)
@@ -251,6 +264,62 @@ def test_application_query_does_not_change_gateway_requirements(
                 answer = strict.ask(target=f"/{query}", token=token.text)
                 assert (answer.status, answer.seen) == (403, None)
             assert_rejected(strict.ask(target=f"/{query}"), NO_CREDENTIAL)
+
+
+@pytest.fixture(scope="module")
+def resource(trusting_server: Server) -> str:
+    """The name of a resource whose id is AUDIENCE."""
+    declared = {"set": "gateways", "resources": [{"name": "deploy", "id": AUDIENCE}]}
+    trusting_server.ask(APPLY, {"input": declared}, actor=ADMIN)
+    return "deploy"
+
+
+@pytest.mark.parametrize("changed", [str, appending], ids=["recipe", "appending"])
+def test_client_cannot_widen_the_audience_of_a_gateway(
+    gateway: Gateway,
+    trusting_server: Server,
+    application: Application,
+    actor: str,
+    tmp_path: Path,
+    resource: str,
+    changed: Callable[[str], str],
+) -> None:
+    """In the recipe's form, and where the gateway sends the client's query, and Envoy its path too."""
+    right = create_token(trusting_server, actor, audience=[AUDIENCE])
+    others = [
+        create_token(trusting_server, actor, audience=["https://else.example"]),
+        create_token(trusting_server, actor),
+    ]
+
+    def change(text: str) -> str:
+        return changed(at_resource(text, resource))
+
+    with running(gateway.recipe, tmp_path / "resource", trusting_server.port, application, "", change) as one:
+        for target in (
+            f"/?{STATUS_200}",
+            f"/a/../b//auth?{STATUS_200}&x",
+            f"/?{STATUS_200}&watchword.audience={AUDIENCE}",
+        ):
+            assert_passed(one.ask(target=target, token=right.text), right)
+        widening = f"watchword.audience=https://else.example&watchword.audience={trusting_server.url}"
+        for target in (f"/?{STATUS_200}", f"/auth?{STATUS_200}&{widening}", f"/../../auth?{STATUS_200}"):
+            for token in others:
+                answer = one.ask(target=target, token=token.text)
+                assert (answer.status in (400, 401, 403), answer.seen) == (True, None)
+            assert one.ask(target=target).seen is None
+
+
+def test_requirement_without_its_prefix_is_reported(
+    gateway: Gateway, trusting_server: Server, application: Application, token: Token, tmp_path: Path
+) -> None:
+    """A slip in the gateway's own configuration: it requires nothing, which metric, log and `doctor` show."""
+    name = 'watchword_ignored_parameters_total{parameter="scope"}'
+    before = trusting_server.samples().get(name, 0)
+    with running(gateway.recipe, tmp_path / "slip", trusting_server.port, application, "scope=deploy") as open_gateway:
+        assert_passed(open_gateway.ask(token=token.text), token)
+    until(lambda: trusting_server.samples().get(name, 0) > before, "it is counted")
+    until(lambda: "ignored parameter at /auth" in trusting_server.err.read_text(), "it is logged")
+    assert "had the parameter scope, which requires nothing" in trusting_server.command_line("doctor").stdout
 
 
 def test_requests_are_rejected_while_watchword_is_down(

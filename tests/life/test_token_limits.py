@@ -177,7 +177,7 @@ def test_empty_audience_or_networks_are_rejected(life: LifecycleClient, field: s
 def test_limits_larger_than_a_header_are_rejected(life: LifecycleClient) -> None:
     most = [f"https://{n}.example/".ljust(250, "x") for n in range(12)]  # 3,000 characters
     held = life.create(ADMIN, audience=most)
-    assert life.auth(held, f"?watchword.audience={most[0]}").status_code == 204
+    assert life.record(held)["audience"] == sorted(most)
     with pytest.raises(GraphQLRefused) as refusal:
         life.create(ADMIN, audience=most, scopes=["y"])
     assert reason_of(refusal.value) == (400, "invalid_field", "scopes")
@@ -236,12 +236,14 @@ class TestGatewayRequirements:
         assert life.auth(plain, f"?watchword.audience={life.server.url}").json()["error"]["reason"] == "wrong_audience"
         assert life.auth(plain, "?watchword.privilege=MANAGE_POLICIES").status_code == 204
 
-    def test_token_for_another_audience_is_rejected_unless_the_gateway_names_it(self, life: LifecycleClient) -> None:
+    def test_token_for_another_audience_is_rejected_whatever_the_query_names(self, life: LifecycleClient) -> None:
         other = life.create(ADMIN, scopes=[GENERATE, "deploy"], audience=["https://a.example"])
         named = "watchword.audience=https://a.example"
         for query in (
             "",
             "?x=1",
+            f"?{named}",
+            f"?{named}&watchword.scope=deploy",
             "?watchword.scope=deploy",
             f"?watchword.privilege={GENERATE}",
             f"?{named}&watchword.privilege={GENERATE}",
@@ -249,8 +251,6 @@ class TestGatewayRequirements:
             answer = life.auth(other, query)
             assert (answer.status_code, answer.json()["error"]["reason"]) == (403, "wrong_audience"), query
             assert answer.headers["x-auth-token-id"] == other.id
-        for query in (f"?{named}", f"?{named}&watchword.scope=deploy"):
-            assert life.auth(other, query).status_code == 204
 
     def test_requirements_are_checked_after_authentication(self, life: LifecycleClient) -> None:
         assert life.auth("nonsense", "?watchword.scope=x").status_code == 401

@@ -13,7 +13,7 @@ import signal
 import socket
 import subprocess
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -281,7 +281,12 @@ class GatewayAnswer(Answer):
 
 @contextmanager
 def running(
-    recipe: Recipe, folder: Path, watchword: int, application: Application, requires: str = ""
+    recipe: Recipe,
+    folder: Path,
+    watchword: int,
+    application: Application,
+    requires: str = "",
+    change: Callable[[str], str] = str,
 ) -> Iterator[Gateway]:
     """The gateway on its page's file, in a folder of its own, started by its page's command."""
     program = recipe.program()
@@ -294,7 +299,7 @@ def running(
     text = re.sub(r"\b(8000|8080|9000)\b", lambda found: meant[found[0]], text)
     if requires:
         text = requiring(text, requires)
-    (folder / recipe.file).write_text(text)
+    (folder / recipe.file).write_text(change(text))
     environment = surroundings(folder, PATH=f"{program.parent}:{os.environ['PATH']}")
     log = folder / "log"
     with log.open("wb") as out:
@@ -320,6 +325,18 @@ def requiring(text: str, what: str) -> str:
     )
     assert count == 1
     return made
+
+
+def at_resource(text: str, name: str) -> str:
+    """The file with the address of a resource, as the page says."""
+    made, count = re.subn(r"/auth(?=[?;\s])", f"/resources/{name}/auth", text)
+    assert count == 1
+    return made
+
+
+def appending(text: str) -> str:
+    """The file, changed so that the gateway sends the client's query, and Envoy its path too."""
+    return text.replace("/auth?\n", "/auth\n").replace("path_override:", "path_prefix:").replace("/auth?w", "/auth #w")
 
 
 def _listens(gateway: Gateway) -> bool:

@@ -40,6 +40,7 @@ from watchword.domain.declared_entities import NO_ENTITIES, DeclaredAccount, Dec
 from watchword.domain.errors import Fault, OperatorError
 from watchword.domain.names import ACCOUNT_PREFIX, GROUP_PREFIX, POLICY_PREFIX, is_account
 from watchword.domain.policies import DEFAULT_SET, PolicyState, Privilege, right_name, right_of
+from watchword.domain.resources import Resource
 from watchword.domain.retention import FIELDS as RULE_FIELDS
 from watchword.domain.retention import parse_rule
 from watchword.domain.webhooks import DECLARED, WebhookState, check_webhooks, declared_webhook
@@ -65,7 +66,7 @@ T = TypeVar("T")
 DRIFT = 3
 """Exit code when the policies differ from the file."""
 _SIGNS = {"CREATE": "+", "UPDATE": "~", "DELETE": "-"}
-_RULE_NAME, _WEBHOOK_NAME = "retention {}", "webhook {}"
+_RULE_NAME, _WEBHOOK_NAME, _RESOURCE_NAME = "retention {}", "webhook {}", "resource {}"
 _policy = urn_argument("POLICY", POLICY_PREFIX)
 _PRIVILEGE = click.Choice([privilege.name for privilege in Privilege], case_sensitive=False)
 
@@ -306,10 +307,10 @@ _prune = click.option("--prune", is_flag=True, help="Also remove what the set ha
 def apply(client: "Client", file: Path, prune: bool, dry_run: bool, yes: bool, as_json: bool) -> None:
     """Create and update what FILE declares, in one transaction; - is standard input.
 
-    FILE declares one set of policies, groups, service accounts, retention rules and webhooks (`set: NAME`, by default
-    the set default). Those of other sets, and those made with `policy create` or the API, stay. What the set has and
-    FILE does not declare is removed only with --prune, and at a terminal you are asked first. Accounts are never
-    removed.
+    FILE declares one set of policies, groups, service accounts, retention rules, webhooks and resources (`set: NAME`,
+    by default the set default). Those of other sets, and those made with `policy create` or the API, stay. What the set
+    has and FILE does not declare is removed only with --prune, and at a terminal you are asked first. Accounts are
+    never removed.
 
     Example: watchword policy apply policies.yaml --dry-run
     """
@@ -375,6 +376,7 @@ def _reader(client: "Client", file: Path) -> "Callable[..., AppliedPolicies]":
         accounts=accounts,
         retention=[rule.written() for rule in declared.rules],
         webhooks=[declared_webhook(webhook) for webhook in declared.webhooks],
+        resources=[resource.written() for resource in declared.resources],
         set_name=declared.set_name,
     )
 
@@ -410,7 +412,8 @@ def _declared_entities(
 def _show_drift(plan: "AppliedPolicies", *, as_json: bool) -> None:
     _show_applied(plan, "{} to create, {} to update, {} to remove, {} unchanged.", as_json=as_json)
     undeclared = (plan.undeclared, plan.undeclared_entities, plan.undeclared_retention, plan.undeclared_webhooks)
-    if any((plan.changes, plan.entities, plan.retention, plan.webhooks, *undeclared)):
+    changes = (plan.changes, plan.entities, plan.retention, plan.webhooks, plan.resources)
+    if any((*changes, *undeclared, plan.undeclared_resources)):
         raise click.exceptions.Exit(DRIFT)
 
 
@@ -427,6 +430,7 @@ def _show_applied(applied: "AppliedPolicies", words: str, *, as_json: bool) -> N
     undeclared = [*applied.undeclared_entities, *(policy.urn for policy in applied.undeclared)]
     undeclared += [_RULE_NAME.format(series) for series in applied.undeclared_retention]
     undeclared += [_WEBHOOK_NAME.format(webhook_id) for webhook_id in applied.undeclared_webhooks]
+    undeclared += [_RESOURCE_NAME.format(name) for name in applied.undeclared_resources]
     for name in undeclared:
         say(f"! {name}")
         takes = "takes it out of" if is_account(name) else "removes it from"
@@ -440,7 +444,8 @@ def _changes(applied: "AppliedPolicies") -> "list[tuple[str, str, Json | None, J
     changes = [(one.change, one.urn, one.before, one.after) for one in applied.entities]
     changes += [(one.change, one.urn, _fields(one.before), _fields(one.after)) for one in applied.changes]
     changes += [(one.change, _RULE_NAME.format(one.series), one.before, one.after) for one in applied.retention]
-    return changes + [(one.change, _WEBHOOK_NAME.format(one.id), one.before, one.after) for one in applied.webhooks]
+    changes += [(one.change, _WEBHOOK_NAME.format(one.id), one.before, one.after) for one in applied.webhooks]
+    return changes + [(one.change, _RESOURCE_NAME.format(one.name), one.before, one.after) for one in applied.resources]
 
 
 def show_change(kind: str, name: str, before: "Json | None", after: "Json | None") -> None:
@@ -469,8 +474,8 @@ def _fields(policy: "PolicyInfo | None") -> dict[str, object] | None:
 @click.option("--set", "set_name", metavar="NAME", help="Only the policies of this set.")
 @with_client_only
 def export(client: "Client", file: Path | None, set_name: str | None) -> None:
-    """Write policies, groups, service accounts, retention rules and webhooks as a file for `policy apply`, to FILE or
-    standard output.
+    """Write policies, groups, service accounts, retention rules, webhooks and resources as a file for `policy apply`,
+    to FILE or standard output.
 
     Without --set, exports the set default and what no file declares, as the set default.
 
@@ -483,7 +488,8 @@ def export(client: "Client", file: Path | None, set_name: str | None) -> None:
     accounts = _readable(client.service_accounts, "service accounts", "Manage Service Accounts")
     rules = _readable(client.retention_rules, "retention rules", "Truncate time series index")
     webhooks = _readable(client.webhooks, "webhooks", "Manage Webhooks and View Audit Log")
-    found_sets = {one.set for found in (editable, groups, accounts, rules, webhooks) for one in found}
+    resources = client.resources()
+    found_sets = {one.set for found in (editable, groups, accounts, rules, webhooks, resources) for one in found}
     sets = {name for name in found_sets if name is not None}
     if set_name is not None and set_name not in sets:
         raise OperatorError(f"There is no policy set {set_name!r}. Sets here: {', '.join(sorted(sets)) or 'none'}.")
@@ -499,6 +505,7 @@ def export(client: "Client", file: Path | None, set_name: str | None) -> None:
         ],
         [parse_rule(declared_fields(rule)) for rule in rules if rule.set in wanted],
         check_webhooks([_exported_webhook(webhook) for webhook in webhooks if webhook.set in wanted], DEFAULT_SET),
+        [Resource(resource.name, resource.id) for resource in resources if resource.set in wanted],
     )
     if set_name is None and (others := ", ".join(sorted(sets - wanted))):
         warn(f"Left out policy sets: {others}. Export each with --set NAME.")

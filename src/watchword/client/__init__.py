@@ -70,6 +70,8 @@ __all__ = [
     "PrivilegeHolder",
     "ProfileError",
     "RequestRejected",
+    "ResourceDiff",
+    "ResourceInfo",
     "ResultPage",
     "RetentionHold",
     "RetentionRuleDiff",

@@ -42,6 +42,7 @@ from watchword.client.records import (
     PrivilegeExplanation,
     PrivilegeHolder,
     R,
+    ResourceInfo,
     RetentionHold,
     RetentionRuleInfo,
     RetentionRunInfo,
@@ -637,22 +638,28 @@ class Api:
         accounts: Iterable[DeclaredAccountInfo] = (),
         retention: Iterable[Json] = (),
         webhooks: Iterable[Json] = (),
+        resources: Iterable[Json] = (),
         set_name: str = "default",
         prune: bool = False,
         dry_run: bool = False,
     ) -> ApiRequest[AppliedPolicies]:
-        """Create or update the policies, groups, service accounts, retention rules and webhooks of a set in one
-        transaction; rules and webhooks are mappings with the keys of a policy file. `prune`
-        deletes what the set has and is not declared, but no accounts. A dry run changes nothing and returns what would
-        change.
+        """Create or update the policies, groups, service accounts, retention rules, webhooks and resources of a set in
+        one transaction; rules, webhooks and resources are mappings with the keys of a policy file. `prune` deletes
+        what the set has and is not declared, but no accounts. A dry run changes nothing and returns what would change.
         """
         policies = [_declared_input(policy) for policy in declared]
         others = {"groups": [asdict(one) for one in groups], "accounts": [asdict(one) for one in accounts]}
         others |= {"retention": [_rule_input(one) for one in retention], "webhooks": [dict(one) for one in webhooks]}
+        others |= {"resources": [dict(one) for one in resources]}
         wanted = {"policies": policies, **others, "set": set_name, "prune": prune, "dryRun": dry_run}
         variables = {"input: ApplyPoliciesInput!": wanted}
         names = {"set": "set_name"}
         return ask("applyPolicies", AppliedPolicies, variables, mutation=True, changes=not dry_run, arguments=names)
+
+    @_sends
+    def resources(self) -> ApiRequest[tuple[ResourceInfo, ...]]:
+        """List the resources that policy files declare."""
+        return ask("listResources", _resources, selected=selection(ResourceInfo))
 
     @_lists
     def groups(self, *, page_size: int = PAGE_SIZE) -> Listing[GroupInfo]:
@@ -1245,6 +1252,10 @@ def _policy_input(
         "scopes": as_list("scopes", scopes),
         "actors": _actors_input(actors),
     }
+
+
+def _resources(found: Any) -> tuple[ResourceInfo, ...]:
+    return tuple(record(ResourceInfo, one) for one in found)
 
 
 def _declared_input(policy: DeclaredPolicyInfo) -> dict[str, Any]:

@@ -9,6 +9,7 @@ be reached, or another program answers, the application answers 503.
 import asyncio
 import json
 import logging
+import re
 import ssl
 import time
 from collections import OrderedDict
@@ -41,6 +42,7 @@ POLICY_VIOLATION = 1008
 _CHALLENGE = b'Bearer realm="watchword"'
 # Headers that a client must not set. Some frameworks take an underscore or a dot for a hyphen.
 _RESERVED = frozenset({b"x-auth-urn", b"x-auth-token-id", b"x-auth-scopes", b"x-service-actor", b"x-datahub-actor"})
+_NAME = re.compile(r"[a-z0-9-]{1,60}")
 _log = logging.getLogger("watchword.client")
 
 
@@ -55,10 +57,11 @@ class _Verdict:
 
 
 class VerifyTokens:
-    """`require` names scopes that a token must have, `privileges` those of its actor, `audience` those that the token
-    must be for; without it, a token that is limited to an audience must name Watchword's issuer. `public` has the exact
-    paths that need no token. `remember` caches a positive answer for that many seconds, in which a revoked token is
-    still accepted; the default, 0, caches nothing.
+    """`require` names scopes that a token must have, `privileges` those of its actor. `resource` is the name of the
+    resource that the application is: the token's audience must contain its id. Without it, a token that is limited to
+    an audience must name Watchword's issuer. `audience` has more words that the token's audience must contain. `public`
+    has the exact paths that need no token. `remember` caches a positive answer for that many seconds, in which a
+    revoked token is still accepted; the default, 0, caches nothing.
 
     The application finds a `VerifiedToken` in `request.state.watchword`.
     """
@@ -71,6 +74,7 @@ class VerifyTokens:
         require: Iterable[str] = (),
         privileges: Iterable[str] = (),
         audience: Iterable[str] = (),
+        resource: str | None = None,
         public: Iterable[str] = (),
         remember: float = 0.0,
         timeout: float = 5.0,
@@ -80,6 +84,8 @@ class VerifyTokens:
             raise ValueError(f"remember must be 0 to {LONGEST_CACHE:.0f} seconds.")
         if not timeout > 0:
             raise ValueError("timeout must be more than 0 seconds.")
+        if resource is not None and not _NAME.fullmatch(resource):
+            raise ValueError("resource must have 1 to 60 lower-case letters, digits or hyphens.")
         self._app = app
         self._connection = ServerConnection(server, None, None, 0)
         self._timeout = timeout
@@ -87,7 +93,8 @@ class VerifyTokens:
         lists = {"scope": as_list("require", require), "privilege": as_list("privileges", privileges)}
         lists["audience"] = as_list("audience", audience)
         query = urlencode([(f"watchword.{kind}", word) for kind, words in lists.items() for word in words])
-        self._url = f"{self._connection.url}/auth{'?' if query else ''}{query}"
+        path = "/auth" if resource is None else f"/resources/{resource}/auth"
+        self._url = f"{self._connection.url}{path}{'?' if query else ''}{query}"
         self._public = frozenset(as_list("public", public))
         self._remember = remember
         self._verified: OrderedDict[bytes, tuple[float, VerifiedToken]] = OrderedDict()

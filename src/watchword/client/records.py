@@ -302,11 +302,28 @@ class WebhookDiff(Record):
     after: Json | None
 
 
+class ResourceInfo(Record):
+    """A service whose gateway verifies tokens for an audience of its own, `id`, at `/resources/<name>/auth`."""
+
+    name: str
+    id: str
+    set: str
+
+
+class ResourceDiff(Record):
+    """A resource before and after a change. `change` is CREATE, UPDATE or DELETE."""
+
+    change: str
+    name: str
+    before: Json | None
+    after: Json | None
+
+
 class AppliedPolicies(Record):
-    """What `apply_policies` changed: policies, groups and accounts (`entities`), retention rules and webhooks.
+    """What `apply_policies` changed: policies, groups and accounts (`entities`), retention rules, webhooks, resources.
     `undeclared` has the policies of the set that were not declared and were kept, because `prune` was not set;
     `undeclared_entities` has the urns of groups and accounts, `undeclared_retention` the series of rules,
-    `undeclared_webhooks` the ids of webhooks.
+    `undeclared_webhooks` the ids of webhooks, `undeclared_resources` the names of resources.
     """
 
     set: str
@@ -315,11 +332,13 @@ class AppliedPolicies(Record):
     entities: tuple[EntityDiff, ...]
     retention: tuple[RetentionRuleDiff, ...]
     webhooks: tuple[WebhookDiff, ...]
+    resources: tuple[ResourceDiff, ...]
     unchanged: int
     undeclared: tuple[PolicyInfo, ...]
     undeclared_entities: tuple[str, ...]
     undeclared_retention: tuple[str, ...]
     undeclared_webhooks: tuple[str, ...]
+    undeclared_resources: tuple[str, ...]
 
 
 class GroupInfo(Record):

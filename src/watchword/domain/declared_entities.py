@@ -30,6 +30,7 @@ from watchword.domain.policies import (
     declared_elsewhere,
     reconcile,
 )
+from watchword.domain.resources import Resource, plan_resources
 from watchword.domain.retention import StoredRule, plan_rules
 from watchword.domain.webhooks import Webhook, plan_webhooks
 
@@ -123,22 +124,25 @@ def plan_declaration(
     entities: Iterable[Entity],
     rules: Iterable[StoredRule],
     webhooks: Iterable[Webhook],
+    resources: Iterable[Resource],
     declared: PolicyDeclaration,
     *,
     prune: bool,
 ) -> PolicyPlan:
-    """The plan that turns the current policies, groups, accounts, retention rules and webhooks into the declared ones.
-    `entities` are those that are declared and those of the set.
+    """The plan that turns the current policies, groups, accounts, retention rules, webhooks and resources into the
+    declared ones. `entities` are those that are declared and those of the set.
     """
     plan = reconcile(policies, declared, prune=prune)
     entity_plan = _reconcile_entities(entities, declared, prune=prune)
     ruled = plan_rules(rules, declared.rules, declared.set_name, prune=prune)
     hooked = plan_webhooks(webhooks, declared.webhooks, declared.set_name, prune=prune)
+    served = plan_resources(resources, declared.resources, declared.set_name, prune=prune)
     return replace(
         plan,
         entities=entity_plan if entity_plan.changes or entity_plan.undeclared else None,
         rules=ruled if ruled.changes or ruled.undeclared else None,
         webhooks=hooked if hooked.changes or hooked.undeclared else None,
+        resources=served if served.changes or served.undeclared else None,
     )
 
 

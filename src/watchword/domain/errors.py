@@ -76,6 +76,8 @@ class Reason(Enum):
     )
     LIMITED_TOKEN = UNAUTHORIZED, "A token that is limited or derived may not be used for this."
     WRONG_AUDIENCE = UNAUTHORIZED, "The token is limited to other audiences than the required one."
+    WRONG_RESOURCE = UNAUTHENTICATED, "The token's audience does not contain the resource that the address names."
+    UNKNOWN_RESOURCE = UNAUTHORIZED, "No policy file declares the resource that the address names."
     FOREIGN_REQUEST = UNAUTHORIZED, "Only requests from the console's own pages may use a session."
     WIDER_THAN_MAKER = (
         BAD_REQUEST,
@@ -104,7 +106,7 @@ class Reason(Enum):
     IDEMPOTENCY_KEY_REUSED = CONFLICT, "The key was used with another request or credential, or its token has ended."
     ACTOR_SUSPENDED = CONFLICT, "The actor is suspended; no token can be created for it."
     NOT_EDITABLE = CONFLICT, "The service manages this policy or actor itself."
-    POLICY_DECLARED_ELSEWHERE = CONFLICT, "Another policy set declares this policy; `set` names it."
+    POLICY_DECLARED_ELSEWHERE = CONFLICT, "Another policy set declares this; `set` names it."
     IDENTITY_LINKED = CONFLICT, "The identity is linked to another actor; `actorUrn` names it."
     ALREADY_EXISTS = CONFLICT, "The name or urn is already in use."
     OPERATION_RUNNING = CONFLICT, "Another operation on the same index is unfinished; `operationId` names it."

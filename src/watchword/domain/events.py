@@ -48,7 +48,7 @@ class EventKind(Enum):
 
 _KINDS = {
     **dict.fromkeys(("token", "tokens"), EventKind.TOKENS),
-    **dict.fromkeys(("account", "actor", "group", "policy"), EventKind.ACCESS),
+    **dict.fromkeys(("account", "actor", "group", "policy", "resource"), EventKind.ACCESS),
     **dict.fromkeys(("session", "device"), EventKind.SIGN_INS),
     **dict.fromkeys(("access", "authentication"), EventKind.DENIALS),
     **dict.fromkeys(("operation", "retention"), EventKind.DATA),
@@ -89,6 +89,9 @@ class Action(DescribedWord):
     GROUP_DELETED = "group.deleted", "A group and its memberships were deleted."
     GROUP_MEMBERS_ADDED = "group.members_added", "Actors were added to a group."
     GROUP_MEMBERS_REMOVED = "group.members_removed", "Actors were removed from a group."
+    RESOURCE_CREATED = "resource.created", "A policy file declared a resource: its id and set."
+    RESOURCE_UPDATED = "resource.updated", "A policy file changed a resource: its new id and set."
+    RESOURCE_DELETED = "resource.deleted", "A policy file no longer declares a resource: its id."
     ACTOR_UPDATED = "actor.updated", "The name or e-mail address of an actor changed: which of them, not their text."
     ACTOR_SUSPENDED = "actor.suspended", "An actor was suspended."
     ACTOR_RESUMED = "actor.resumed", "An actor was resumed."
@@ -304,7 +307,7 @@ _FAILURES = _REJECTIONS | {Action.OPERATION_FAILED.value}
 _CATEGORIES: dict[str, tuple[list[str], list[str]]] = {
     **dict.fromkeys(("token", "tokens", "account", "actor"), (["iam"], ["user"])),
     "group": (["iam"], ["group"]),
-    **dict.fromkeys(("policy", "datahub"), (["iam"], ["admin"])),
+    **dict.fromkeys(("policy", "resource", "datahub"), (["iam"], ["admin"])),
     "access": (["api"], []),
     **dict.fromkeys(("authentication", "device"), (["authentication"], [])),
     "session": (["authentication", "session"], []),

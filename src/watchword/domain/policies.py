@@ -6,10 +6,10 @@ What a change of a policy gives and takes, and who holds a privilege or scope, i
 An actor's privileges and scopes are the union of what every ACTIVE policy grants to it by name, by group or as one of
 all users, plus the privileges that those include.
 
-A policy file declares the policies of one named set, its groups and accounts (see `declared_entities`) and its
-retention rules (see `retention`). Applying a set creates or updates its policies; a policy that was made by the API
-joins the set. Policies that the set no longer declares are deleted only with pruning. Policies of other sets and of the
-API stay unchanged; declaring a policy of another set is a conflict.
+A policy file declares the policies of one named set, its groups and accounts (see `declared_entities`), its retention
+rules (see `retention`), webhooks and resources. Applying a set creates or updates its policies; a policy that was made
+by the API joins the set. Policies that the set no longer declares are deleted only with pruning. Policies of other sets
+and of the API stay unchanged; declaring a policy of another set is a conflict.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -39,6 +39,7 @@ from watchword.domain.scopes import (
 
 if TYPE_CHECKING:
     from watchword.domain.declared_entities import DeclaredEntities, EntityChange, EntityPlan
+    from watchword.domain.resources import Resource, ResourceChange, ResourcePlan
     from watchword.domain.retention import RetentionRule, RuleChange, RulePlan
     from watchword.domain.webhooks import Webhook, WebhookChange, WebhookPlan
 
@@ -230,10 +231,13 @@ def _lacking(right: Right, message: str) -> Fault:
 
 @dataclass(frozen=True, slots=True)
 class PolicySet:
-    """All policies at one version. Every change of a policy or group increases the version."""
+    """All policies and resources at one version. Every change of a policy, group or resource increases the version."""
 
     version: int
     policies: tuple[Policy, ...]
+    resources: "tuple[Resource, ...]" = ()
+    resource_ids: dict[str, str] = field(init=False, repr=False)
+    """By name."""
     _everyone: frozenset[Privilege] = field(init=False, repr=False)
     _by_name: dict[str, frozenset[Privilege]] = field(init=False, repr=False)
     _scopes_of_everyone: frozenset[str] = field(init=False, repr=False)
@@ -256,6 +260,7 @@ class PolicySet:
                 if policy.scopes:
                     scopes_by_name.setdefault(name, set()).update(policy.scopes)
         with_everyones = {n: united(frozenset(scopes), scopes_of_everyone) for n, scopes in scopes_by_name.items()}
+        object.__setattr__(self, "resource_ids", {one.name: one.id for one in self.resources})
         object.__setattr__(self, "_everyone", everyone)
         object.__setattr__(self, "_by_name", by_name)
         object.__setattr__(self, "_scopes_of_everyone", scopes_of_everyone)
@@ -412,13 +417,14 @@ class PartPlan(NamedTuple, Generic[T, C]):
 
 @dataclass(frozen=True, slots=True)
 class PolicyDeclaration:
-    """All policies of one set, and its groups, accounts, retention rules and webhooks."""
+    """All policies of one set, and its groups, accounts, retention rules, webhooks and resources."""
 
     policies: tuple[Policy, ...]
     set_name: str = DEFAULT_SET
     entities: "DeclaredEntities | None" = None
     rules: "tuple[RetentionRule, ...]" = ()
     webhooks: "tuple[Webhook, ...]" = ()
+    resources: "tuple[Resource, ...]" = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -430,10 +436,11 @@ class PolicyPlan:
     entities: "EntityPlan | None" = None
     rules: "RulePlan | None" = None
     webhooks: "WebhookPlan | None" = None
+    resources: "ResourcePlan | None" = None
 
     @property
     def all_changes(self) -> "tuple[PolicyChange | EntityChange, ...]":
-        """Of all that has a urn: all but the retention rules and webhooks."""
+        """Of all that has a urn: all but the retention rules, webhooks and resources."""
         return (*self.changes, *(() if self.entities is None else self.entities.changes))
 
     @property
@@ -443,6 +450,10 @@ class PolicyPlan:
     @property
     def webhook_changes(self) -> "tuple[WebhookChange, ...]":
         return () if self.webhooks is None else self.webhooks.changes
+
+    @property
+    def resource_changes(self) -> "tuple[ResourceChange, ...]":
+        return () if self.resources is None else self.resources.changes
 
 
 def check_declared(policies: Sequence[Policy], set_name: str = DEFAULT_SET) -> PolicyDeclaration:
@@ -497,7 +508,7 @@ def declared_elsewhere(urn: str, other: str | None, set_name: str) -> Fault:
     )
 
 
-def summary(changes: "Iterable[PolicyChange | EntityChange | RuleChange | WebhookChange]") -> str:
+def summary(changes: "Iterable[PolicyChange | EntityChange | RuleChange | WebhookChange | ResourceChange]") -> str:
     """For example: 2 created, 1 removed."""
     kinds = [change.kind for change in changes]
     words = {ChangeKind.CREATE: "created", ChangeKind.UPDATE: "updated", ChangeKind.DELETE: "removed"}

@@ -110,7 +110,7 @@ def check_limits(
         raise invalid("scopes", f"scopes and audience may have at most {MAX_TEXT:,} characters together.")
     return Limits(
         None if scopes is None else _each(scopes, "scopes", check_scope_name),
-        None if audience is None else _each(audience, "audience", _audience),
+        None if audience is None else _each(audience, "audience", check_audience),
         None if networks is None else _each(networks, "allowedNetworks", _network),
     )
 
@@ -151,7 +151,7 @@ def check_scope_name(word: str, field: str) -> str:
     return right_name(right_of(word, field))
 
 
-def _audience(word: str, field: str) -> str:
+def check_audience(word: str, field: str) -> str:
     if not 1 <= len(word) <= MAX_AUDIENCE or not all("\x21" <= character <= "\x7e" for character in word):
         raise invalid(
             field, f"{field} must have 1 to {MAX_AUDIENCE} visible ASCII characters, such as https://api.example."

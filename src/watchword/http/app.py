@@ -1,5 +1,6 @@
 """The HTTP application: one table of routes, one place that turns faults into responses."""
 
+import re
 from collections.abc import Awaitable, Callable, Generator
 from time import perf_counter
 from typing import Any, TypeVar
@@ -48,15 +49,17 @@ from watchword.http.sessions import (
     SessionEndpoint,
     SignInEndpoint,
 )
-from watchword.http.verify import ForwardAuth, identity_headers
+from watchword.http.verify import ForwardAuth, IgnoredParameters, identity_headers
 from watchword.service import AllServices
 from watchword.settings import Settings
 
 GATEWAY_PREFIXES = ("/api/gms", "/gms")
 GRAPHQL = frozenset({"/api/graphql", "/api/v2/graphql"})
 # Unauthenticated callers get 401 here, never 404.
-PROTECTED = ("/api", "/operations", "/oauth2", "/events")
+PROTECTED = ("/api", "/operations", "/oauth2", "/events", "/resources")
 AUTH, BELOW_AUTH = "/auth", "/auth/"
+# A gateway of another audience asks here. As below `/auth`, the rest of the path may be the application's.
+RESOURCE_AUTH = re.compile(r"/resources/([^/]*)/auth(?:/.*)?", re.DOTALL)
 METRICS = "/metrics"
 OTHER = "other"
 NO_SNIFFING = ("x-content-type-options", "nosniff")
@@ -117,7 +120,8 @@ class App:
         self._rights_now = core.authority.rights_now
         budget = ProcessorBudget(settings.actor_processor_percent / 100)
         graphql = GraphQLEndpoint(make_schema(core.store.clock), services, logger, budget, metrics)
-        self._forward_auth = ForwardAuth(self._authenticator, core.authority, core.rejections, metrics.error)
+        ignored = IgnoredParameters(logger, metrics.ignored_parameter)
+        self._forward_auth = ForwardAuth(self._authenticator, core.authority, core.rejections, metrics.error, ignored)
         operations = OperationsEndpoint(services.operations, core.rejections, core.store.clock)
         self._datahub = DataHubEndpoints(core, operations)
         events = EventsEndpoint(self._authenticator, core.audit, core.rejections)
@@ -187,21 +191,20 @@ class App:
 
     async def _answer(self, request: Request, began: float, bearer: Bearer | None) -> None:
         path = without_gateway(request.path)
-        route = (
-            AUTH
-            if path == AUTH or path.startswith(BELOW_AUTH)
-            else path
-            if path in self._routes
-            else self._family(path)
-        )
+        resource = RESOURCE_AUTH.fullmatch(path) if path.startswith("/resources/") else None
+        if path == AUTH or path.startswith(BELOW_AUTH) or resource is not None:
+            route = AUTH
+        else:
+            route = path if path in self._routes else self._family(path)
         try:
             if route is AUTH:
                 bearer = bearer or await self._authenticate_bearer(request)
-                headers = self._plain_headers(request, bearer)
+                headers = None if resource else self._plain_headers(request, bearer)
                 if headers is not None:
                     status, extra, body = 204, headers, b""
                 else:
-                    status, extra, body = await self._forward_auth.answer(request, bearer)
+                    name = None if resource is None else resource[1]
+                    status, extra, body = await self._forward_auth.answer(request, bearer, name)
             else:
                 status, extra, body = await self._route(request, path)
         except Fault as fault:

@@ -52,6 +52,10 @@ _COUNTERS: dict[str, tuple[str, tuple[str, ...]]] = {
     "watchword_events_streamed": ("Events sent to the event stream.", ()),
     "watchword_deliveries": ("Attempts to deliver a webhook, by result.", ("result",)),
     "watchword_mails": ("Attempts to send a mail, by result.", ("result",)),
+    "watchword_ignored_parameters": (
+        "Query parameters at /auth that look like Watchword's without their prefix.",
+        ("parameter",),
+    ),
     "watchword_graphql_fallbacks": ("GraphQL operations executed by graphql-core, not the fast path.", ("cause",)),
 }
 _HISTOGRAMS: dict[str, tuple[str, tuple[str, ...]]] = {
@@ -168,6 +172,9 @@ class Metrics(Collector):
     def delivery(self, result: str) -> None:
         self._add("watchword_deliveries", result)
 
+    def ignored_parameter(self, name: str) -> None:
+        self._add("watchword_ignored_parameters", name)
+
     def graphql_fallback(self, cause: str, number: int = 1) -> None:
         self._add("watchword_graphql_fallbacks", cause, number)
 
@@ -274,6 +281,16 @@ def totals(folder: Path) -> dict[Key, list[float]]:
             known = sums[key]
             sums[key] = [a + b for a, b in zip(known, numbers, strict=True)] if known else numbers
     return sums
+
+
+def ignored_parameters(data_dir: Path) -> dict[str, int]:
+    """How often the servers that run on this data folder ignored each parameter."""
+    counts: dict[str, int] = {}
+    for folder in (data_dir / "run").glob("*/"):
+        for (name, *labels), numbers in totals(folder).items():
+            if name == "watchword_ignored_parameters":
+                counts[labels[0]] = counts.get(labels[0], 0) + int(numbers[0])
+    return counts
 
 
 def _read(names: Path) -> Iterator[tuple[Key, list[float]]]:

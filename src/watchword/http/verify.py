@@ -1,18 +1,24 @@
 """Forward authentication for gateways at `/auth`: what a gateway requires of a live token.
 
+The path says for whom the token must be: at `/auth` for this service, which a token that is not limited to an audience
+always is; at `/resources/<name>/auth` for the resource, which the token's audience must contain.
+
 Requirements are query parameters, and all must hold: `watchword.privilege`, `watchword.scope`, `watchword.audience`.
-Other parameters are ignored: some gateways append those of the application. `watchword.status=200` asks for 200 instead
+Other parameters are ignored: some gateways append those of the application. So a client may send requirements too, and
+no parameter may ever replace what the path or another parameter requires. `watchword.status=200` asks for 200 instead
 of 204, which Envoy does not accept.
 
-With `watchword.audience` the gateway names itself, and a token limited to audiences must name that audience. Without it
-the token must name this service. A required privilege is one of this service, so its token must name this service.
+A required privilege is one of this service, so its token must be for this service.
 """
 
 import re
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 from urllib.parse import unquote_to_bytes
+
+from structlog.typing import FilteringBoundLogger
 
 from watchword.domain.actors import Bearer, Caller, EffectiveRights, denied_with
 from watchword.domain.errors import Fault, Reason
@@ -35,6 +41,11 @@ NO_SCOPES = ("x-auth-scopes", "")
 # A parameter that may begin with the prefix, in either case and percent-encoded. The regex skips the others quickly.
 _PARAMETER = re.compile(rb"(?<![^&])((?:[wW]|%[57]7)[^&=]{9,})=?([^&]*)")
 _ENCODED_PREFIX = 3 * len(PREFIX)
+
+
+# A parameter that its author may have meant as one of ours.
+_LOOKALIKE = re.compile(rb"(?<![^&])((?:watchword[-_])?(?:scopes?|privileges?|audience))(?==)", re.IGNORECASE)
+WARN_SECONDS = 600.0
 
 
 class Requirement(NamedTuple):
@@ -63,19 +74,48 @@ def parse_requirements(query: str) -> list[Requirement]:
     return required
 
 
+class IgnoredParameters:
+    """Counts parameters that look like ours, without the prefix, and warns of each kind now and then. The gateway may
+    mean them as requirements, which they are not; or they are those of the application.
+    """
+
+    def __init__(self, logger: FilteringBoundLogger, count: Callable[[str], None]) -> None:
+        self._logger = logger
+        self._count = count
+        self._warned_at: dict[str, float] = {}
+
+    def note(self, query: str) -> None:
+        for name in {found.decode().lower() for found in _LOOKALIKE.findall(query.encode())}:
+            self._count(name)
+            now = time.monotonic()
+            if now - self._warned_at.get(name, -WARN_SECONDS) >= WARN_SECONDS:
+                self._warned_at[name] = now
+                self._logger.warning(
+                    "ignored parameter at /auth",
+                    parameter=name,
+                    advice="It requires nothing. Requirements have the prefix: watchword.scope, .privilege, .audience. "
+                    "If the gateway sends the application's query string, let it send none.",
+                )
+
+
 @dataclass(frozen=True, slots=True)
 class ForwardAuth:
     _authenticator: Authenticator
     _authority: Authority
     _rejections: RejectionLog
     _count_error: Callable[[Reason], None]
+    _ignored: IgnoredParameters
 
-    async def answer(self, request: Request, bearer: Bearer) -> Response:
-        """For a live token that is limited, or of which the gateway requires something."""
+    async def answer(self, request: Request, bearer: Bearer, name: str | None) -> Response:
+        """For a live token that is limited, or of which the gateway requires something. `name` is that of the resource
+        in the path.
+        """
         rights = self._authority.rights_now(bearer) or await self._authority.rights(bearer)
         headers = identity_headers(bearer.actor, bearer.token_id, rights.text)
         try:
+            self._check_path(bearer.limits, name)
             required = parse_requirements(request.scope.query_string)
+            self._ignored.note(request.scope.query_string)
             self._check(bearer.limits, rights, required)
         except Fault as fault:
             if fault.reason in DENIALS and fault.details:
@@ -86,12 +126,24 @@ class ForwardAuth:
             return response
         return Response(200 if STATUS_200 in required else 204, headers)
 
+    def _check_path(self, limits: Limits, name: str | None) -> None:
+        """Raise unless the token is for the resource of the path, or without one for this service."""
+        if name is None:
+            self._authenticator.require_audience(limits)
+            return
+        resource = self._authority.resource(name)
+        if resource is None:
+            raise Fault(
+                Reason.UNKNOWN_RESOURCE,
+                f"No policy file declares the resource {name[:MAX_AUDIENCE]}, which the gateway's address names.",
+            )
+        if not limits.holds_audience(resource):
+            raise Fault(Reason.WRONG_RESOURCE, f"The token's audience does not contain {resource}.")
+
     def _check(self, limits: Limits, rights: EffectiveRights, required: list[Requirement]) -> None:
-        """Raise unless the token's audience allows its use and every requirement holds."""
+        """Raise unless every requirement holds."""
         if len(required) > MAX_REQUIREMENTS:
             raise Fault(Reason.MISSING_SCOPE, f"The gateway sends more than {MAX_REQUIREMENTS} requirements.")
-        if all(kind != "audience" for kind, _ in required):
-            self._authenticator.require_audience(limits)
         for kind, value in required:
             if (kind, value) == STATUS_200:
                 continue

@@ -134,6 +134,10 @@ class Authority:
             bearer = _require_live(await self._store.find_bearer(bearer.token_id))
         raise contended()
 
+    def resource(self, name: str) -> str | None:
+        """The id of a resource, by the policies in memory; None: none has this name."""
+        return self._policies.resource_ids.get(name)
+
     def _rights_of(self, actor: str, groups: tuple[str, ...], limits: Limits) -> EffectiveRights:
         """Compute the rights by the policies in memory."""
         key = (actor, groups, limits.scopes)

@@ -261,7 +261,7 @@ class DataHubImport:
     async def _apply(self, declared: PolicyDeclaration, *, prune: bool) -> PolicyPlan:
         """A run without changes takes no lock."""
         policies, entities = await self._store.policies(), await self._store.entities(declared)
-        plan = plan_declaration(policies.policies, entities, (), (), declared, prune=prune)
+        plan = plan_declaration(policies.policies, entities, (), (), (), declared, prune=prune)
         if self._options.dry_run or not plan.all_changes:
             return plan
         return await self._store.apply_policies(self._precondition, declared, prune=prune)

@@ -38,6 +38,7 @@ from watchword.domain.policies import (
     right_changes,
 )
 from watchword.domain.ports import Group, Store
+from watchword.domain.resources import Resource
 from watchword.domain.webhooks import MAX_WEBHOOKS
 from watchword.service.authority import Authority, not_accepted
 from watchword.service.webhooks import with_secrets
@@ -97,9 +98,9 @@ class Policies:
         await self._authority.change(grant, self._store.delete_policy, urn)
 
     async def apply(self, grant: Grant, declared: PolicyDeclaration, *, prune: bool, dry_run: bool) -> PolicyPlan:
-        """Make a set of policies, groups, accounts, retention rules and webhooks match a declaration; with `dry_run`,
-        only return the changes. To declare accounts needs Manage Service Accounts too, to change rules Truncate time
-        series index, to change webhooks what `Webhooks` needs.
+        """Make a set of policies, groups, accounts, retention rules, webhooks and resources match a declaration; with
+        `dry_run`, only return the changes. To declare accounts needs Manage Service Accounts too, to change rules
+        Truncate time series index, to change webhooks what `Webhooks` needs.
         """
         grant.expect(MANAGE)
         accounts = () if declared.entities is None else declared.entities.accounts
@@ -122,7 +123,8 @@ class Policies:
         policies, entities = await self._store.policies(), await self._store.entities(declared)
         rules = (await self._store.retention()).rules
         webhooks = (await self._store.webhooks(0, MAX_WEBHOOKS)).rows
-        plan = plan_declaration(policies.policies, entities, rules, webhooks, declared, prune=prune)
+        found = policies.policies, entities, rules, webhooks, policies.resources
+        plan = plan_declaration(*found, declared, prune=prune)
         needed = WEBHOOKS if plan.webhook_changes else ()
         grant.requiring(MANAGE, also=(*needed, *((TRUNCATE,) if plan.rule_changes else ())))
         return plan
@@ -139,6 +141,11 @@ class Policies:
         if wanted in ("", "*"):
             return tuple(policies)
         return tuple(p for p in policies if wanted in f"{p.name}\n{p.description or ''}".lower())
+
+    async def resources(self, grant: Grant) -> tuple[Resource, ...]:
+        """The resources by name."""
+        grant.expect(MANAGE)
+        return (await self._store.policies()).resources
 
     async def granted(self, grant: Grant, actor: str) -> tuple[frozenset[Privilege], frozenset[str]]:
         """The privileges and scopes of an actor; for the caller, within the scopes of its token."""

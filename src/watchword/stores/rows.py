@@ -20,6 +20,7 @@ SESSION = "id, actor_urn, token_id, created_at, ends_at, seen_at, peer, issuer, 
 RETRY = "actor, digest, kid, token_id, created_at, expires_at"
 POLICY = "urn, name, description, state, privileges, users, groups, all_users, scopes, source, set_name"
 GROUP = "urn, name, description, members, set_name"
+RESOURCE = "name, id, set_name"
 ACTOR = "urn, status, changed_at, changed_by, display_name, email"
 EVENT = "at, actor, bearer_id, action, target, peer, request_id, detail"
 

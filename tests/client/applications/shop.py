@@ -44,6 +44,7 @@ PARTS = {
     "": part(server=SERVER, public=["/health"]),
     "/reading": part(server=SERVER, require=["orders:read", "shop"]),
     "/ruling": part(server=SERVER, privileges=["MANAGE_POLICIES"], audience=["https://shop.example.org"]),
+    "/resource": part(server=SERVER, resource="shop"),
     "/remembering": part(server=SERVER, remember=60),
     "/absent": part(server=ABSENT),
     "/silent": part(server=SILENT, timeout=0.2),

@@ -45,6 +45,7 @@ from watchword.domain.policies import (
     right_name,
     right_of,
 )
+from watchword.domain.resources import Resource, check_resources
 from watchword.domain.retention import check_rules
 from watchword.domain.webhooks import check_webhooks
 from watchword.http.graphql.context import Info, Json, change_json, page_of, query_of, record_json
@@ -177,11 +178,13 @@ async def apply_policies(_: Any, info: Info, input: Json) -> Json:
         "entities": [change_json(change, "urn", _entity_json) for change in entities.changes],
         "retention": [rule_change_json(change) for change in plan.rule_changes],
         "webhooks": [webhook_change_json(change) for change in plan.webhook_changes],
+        "resources": [change_json(change, "name", _resource_json) for change in plan.resource_changes],
         "unchanged": _unchanged(declared, plan),
         "undeclared": [policy_json(policy, shown) for policy in plan.undeclared],
         "undeclaredEntities": [entity.urn for entity in entities.undeclared],
         "undeclaredRetention": [] if plan.rules is None else [one.rule.series for one in plan.rules.undeclared],
         "undeclaredWebhooks": [] if plan.webhooks is None else [one.id for one in plan.webhooks.undeclared],
+        "undeclaredResources": [] if plan.resources is None else [one.name for one in plan.resources.undeclared],
     }
 
 
@@ -198,6 +201,11 @@ async def list_policies(_: Any, info: Info, input: Json) -> Json:
     rows = found[page["start"] :][: page["count"]]
     shown = await info.context.users(users_of(rows))
     return page | {"total": len(found), "policies": [policy_json(policy, shown) for policy in rows]}
+
+
+async def list_resources(_: Any, info: Info) -> list[Json]:
+    policies, grant = await info.context.authorize_policies()
+    return [_resource_json(resource) for resource in await policies.resources(grant)]
 
 
 async def get_group(_: Any, info: Info, urn: str) -> Json:
@@ -272,7 +280,8 @@ def _declared(input: Json) -> PolicyDeclaration:
     ]
     entities, rules = check_entities(groups, accounts, declared.set_name), check_rules(input.get("retention") or ())
     webhooks = check_webhooks(input.get("webhooks") or (), declared.set_name)
-    return replace(declared, entities=entities, rules=rules, webhooks=webhooks)
+    resources = check_resources(input.get("resources") or (), declared.set_name)
+    return replace(declared, entities=entities, rules=rules, webhooks=webhooks, resources=resources)
 
 
 def _optional_set(words: list[str] | None) -> frozenset[str] | None:
@@ -285,7 +294,9 @@ def _unchanged(declared: PolicyDeclaration, plan: PolicyPlan) -> int:
     wanted |= {entity.urn for entity in (*entities.groups, *entities.accounts)}
     rules = {rule.key for rule in declared.rules} - {change.key for change in plan.rule_changes}
     webhooks = {webhook.id for webhook in declared.webhooks} - {change.id for change in plan.webhook_changes}
-    return len(wanted - {change.urn for change in plan.all_changes}) + len(rules) + len(webhooks)
+    resources = {resource.name for resource in declared.resources} - {change.name for change in plan.resource_changes}
+    changed = {change.urn for change in plan.all_changes}
+    return len(wanted - changed) + len(rules) + len(webhooks) + len(resources)
 
 
 def _policy(urn: str, input: Json, where: str = "") -> Policy:
@@ -340,6 +351,10 @@ def policy_json(policy: Policy, shown: Mapping[str, Shown]) -> Json:
 def _entity_json(entity: Entity) -> Json:
     members = {"members": sorted(entity.members)} if entity.is_group else {}
     return record_json(entity, "name description", **members, set=entity.set_name)
+
+
+def _resource_json(resource: Resource) -> Json:
+    return resource.written() | {"set": resource.set_name}
 
 
 def _policy_match_json(match: PolicyMatch) -> Json:

@@ -53,6 +53,7 @@ TABLES = (
     Table("retries", rows.RETRY, "actor, digest"),
     Table("policies", rows.POLICY, "urn"),
     Table("groups", rows.GROUP, "urn"),
+    Table("resources", rows.RESOURCE, "name"),
     Table("group_members", "actor_urn, group_urn, external", "actor_urn, group_urn"),
     Table("identities", "issuer, subject, actor_urn, linked_at, signed_in_at", "issuer, subject"),
     Table("actors", rows.ACTOR, "urn"),

@@ -51,6 +51,7 @@ from watchword.domain.ports import Group
 from watchword.domain.sessions import sessions_ended
 from watchword.domain.stores import LastStart
 from watchword.stores import rows
+from watchword.stores.sql.resources import apply_resources, find_resources, resources_of
 from watchword.stores.sql.retention import apply_rules, find_rules
 from watchword.stores.sql.token_lifecycle import MEMBER, revoke, revoked_together
 from watchword.stores.sql.transaction import (
@@ -74,10 +75,11 @@ from watchword.stores.sql.webhooks import WEBHOOKS, apply_webhooks, find_webhook
 MAX_ACCOUNTS = 1_000
 
 _ALL = f"SELECT {rows.POLICY} FROM policies ORDER BY name, urn"
-# The version comes with every row, and on a row of its own if there is no policy: one statement, one snapshot.
-_ALL_WITH_VERSION = f"""
-SELECT s.policy_version, {rows.POLICY.replace("state", "p.state")} FROM state AS s LEFT JOIN policies AS p ON true
-ORDER BY p.name, p.urn"""
+# The version comes with every row, and on a row of its own if there is no policy; the resources come with the first
+# row: one statement, one snapshot.
+_ALL_WITH_VERSION = """
+SELECT s.policy_version, CASE WHEN row_number() OVER (ORDER BY p.name, p.urn) = 1 THEN (SELECT {resources}) END,
+    {policy} FROM state AS s LEFT JOIN policies AS p ON true ORDER BY p.name, p.urn"""
 _GET = f"SELECT {rows.POLICY} FROM policies WHERE urn = $1"
 _PUT = rows.put("policies", rows.POLICY, "urn")
 _GROUP = f"SELECT {rows.GROUP} FROM groups WHERE urn = $1"
@@ -112,8 +114,12 @@ async def _change(
 
 class SqlPolicies(SqlPart):
     async def policies(self) -> PolicySet:
-        found = await self._db.fetch(_ALL_WITH_VERSION)
-        return PolicySet(found[0][0], tuple(rows.policy_of(row[1:]) for row in found if row[1] is not None))
+        resources = f"{self._db.dialect.json_rows(rows.RESOURCE)} FROM resources"
+        sql = _ALL_WITH_VERSION.format(resources=resources, policy=rows.columns("p", rows.POLICY))
+        found = await self._db.fetch(sql)
+        version, resources_text, *_ = found[0]
+        policies = tuple(rows.policy_of(row[2:]) for row in found if row[2] is not None)
+        return PolicySet(version, policies, resources_of(resources_text))
 
     @transaction
     async def add_policy(self, tx: Transaction, precondition: WritePrecondition, policy: Policy) -> None:
@@ -489,7 +495,7 @@ async def _all(tx: Transaction) -> tuple[Policy, ...]:
 
 async def _plan(tx: Transaction, declared: PolicyDeclaration, *, prune: bool) -> PolicyPlan:
     found = await _all(tx), await find_entities(tx, declared), await find_rules(tx), await find_webhooks(tx)
-    return plan_declaration(*found, declared, prune=prune)
+    return plan_declaration(*found, await find_resources(tx), declared, prune=prune)
 
 
 async def _apply(tx: Transaction, plan: PolicyPlan, precondition: WritePrecondition, require: Require) -> list[Event]:
@@ -497,10 +503,11 @@ async def _apply(tx: Transaction, plan: PolicyPlan, precondition: WritePrecondit
     entities = [] if plan.entities is None else await apply_entities(tx, precondition.actor, plan.entities.changes)
     rules = await apply_rules(tx, precondition, plan.rule_changes, require, await tx.now())
     webhooks = await apply_webhooks(tx, precondition, plan.webhook_changes, require, await tx.now())
+    resources = await apply_resources(tx, plan.resource_changes)
     await tx.executemany(_PUT, [_policy_values(change.after) for change in changes if change.after is not None])
     deleted = [change.urn for change in changes if change.kind is ChangeKind.DELETE]
     await tx.execute(f"DELETE FROM policies WHERE urn {tx.dialect.any_of('$1')}", deleted)
-    return [*entities, *rules, *webhooks] + [
+    return [*entities, *rules, *webhooks, *resources] + [
         Event(_ACTIONS[change.kind], change.urn, _change_detail(change)) for change in changes
     ]
 

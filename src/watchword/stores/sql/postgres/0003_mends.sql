@@ -6,3 +6,9 @@ ALTER TABLE devices ADD COLUMN network text COLLATE "C" NOT NULL DEFAULT '';
 DROP INDEX devices_origin;
 CREATE INDEX devices_network ON devices (status, network, ends_at);
 CREATE INDEX devices_decided ON devices (actor_urn) WHERE status <> 'PENDING';
+-- Gateways of other services verify tokens for an audience of their own. Declared by policy files.
+CREATE TABLE resources (
+    name     text COLLATE "C" PRIMARY KEY,
+    id       text COLLATE "C" NOT NULL UNIQUE,
+    set_name text COLLATE "C" NOT NULL
+);

@@ -6,3 +6,9 @@ ALTER TABLE devices ADD COLUMN network TEXT NOT NULL DEFAULT '';
 DROP INDEX devices_origin;
 CREATE INDEX devices_network ON devices (status, network, ends_at);
 CREATE INDEX devices_decided ON devices (actor_urn) WHERE status <> 'PENDING';
+-- Gateways of other services verify tokens for an audience of their own. Declared by policy files.
+CREATE TABLE resources (
+    name     TEXT PRIMARY KEY,
+    id       TEXT NOT NULL UNIQUE,
+    set_name TEXT NOT NULL
+) STRICT, WITHOUT ROWID;
