@@ -429,7 +429,7 @@ def restore_preview(settings: Settings, file: Path) -> RestorePreview:
     return preview(settings.store_url, file, system_clock(), _master_key_check(settings, f"The backup {file}"))
 
 
-def restore_store(settings: Settings, file: Path, choice: RestoreChoice) -> RestoreResult:
+def restore_store(settings: Settings, file: Path, choice: RestoreChoice, *, without_current: bool) -> RestoreResult:
     from watchword.stores.admin.transfer import examine, restore
 
     url, check_master_key = settings.store_url, _master_key_check(settings, f"The backup {file}")
@@ -437,7 +437,8 @@ def restore_store(settings: Settings, file: Path, choice: RestoreChoice) -> Rest
     if not settings.is_shared:
         prepare_folder(settings.data_dir)
     with _no_server_running(settings, url):
-        return restore(url, file, choice, system_precondition("command line"), system_clock(), check_master_key)
+        by, now = system_precondition("command line"), system_clock()
+        return restore(url, file, choice, by, now, check_master_key, without_current=without_current)
 
 
 def copy_store(settings: Settings, source: StoreUrl, target: StoreUrl, progress: "Progress") -> CopyResult:

@@ -117,7 +117,7 @@ def test_restore_tells_of_suspensions_policies_memberships_and_keys_that_it_undo
     assert any_story.command("keys", "rotate").returncode == 0
     server.stop()
     told = json.loads(any_story.restore(ACCEPT, "--json").stdout)
-    undone = ("suspensionsUndone", "policiesChanged", "membershipsChanged", "signingKeysLost")
+    undone = ("suspensions", "policiesChanged", "membershipsChanged", "signingKeysLost")
     assert [told[word] for word in undone] == [1, 1, 1, 1]
 
 
@@ -210,11 +210,16 @@ def test_restore_without_a_current_store_cannot_count_revived_tokens(story: Back
     assert watchword("db", "check", "--data-dir", str(fresh)).returncode == 0
 
 
-def test_damaged_store_is_replaced_and_kept(story: BackupHistory) -> None:
+def test_damaged_store_is_replaced_only_by_a_flag_and_kept(story: BackupHistory) -> None:
     file = story.server.data_dir / "watchword.db"
     file.write_bytes(b"damage" * 3_000)
-    done = story.restore(REVOKE_ALL)
+    refused = story.restore(REVOKE_ALL)
+    assert refused.returncode == 1
+    assert "Holds, deleted accounts, suspensions and links cannot be carried over: the store at" in refused.stderr
+    assert file.read_bytes() == b"damage" * 3_000
+    done = story.restore(REVOKE_ALL, "--without-current-store")
     assert done.returncode == 0, done.stderr
+    assert "Carried over: no holds, deleted accounts, suspensions and links, the store at" in done.stdout
     (kept,) = kept_of(story.server)
     assert kept.read_bytes() == b"damage" * 3_000
     story.server.start()

@@ -1,8 +1,6 @@
 """A restored or copied store has no sessions."""
 
-import sqlite3
 import subprocess
-from contextlib import closing
 from pathlib import Path
 
 from tests.support.browsing import Browser, reason_of
@@ -54,16 +52,7 @@ def test_check_finds_a_session_that_cannot_be(any_story: BackupHistory) -> None:
         Browser(server).signed_in(token=any_story.tokens[0]["accessToken"]).close()
     assert any_story.command("db", "check").returncode == 0
     for change in ("actor_urn = 'urn:li:corpuser:other'", f"actor_urn = '{ADMIN}', ends_at = created_at - 1"):
-        _change(any_story, f"UPDATE sessions SET {change}")
+        any_story.change(f"UPDATE sessions SET {change}")
         checked = any_story.command("db", "check")
         assert checked.returncode == 1, change
         assert "every session has the actor of its token" in checked.stdout
-
-
-def _change(story: BackupHistory, statement: str) -> None:
-    if story.home is None:
-        with closing(sqlite3.connect(story.server.data_dir / "watchword.db")) as file, file:
-            file.execute(statement)
-    else:
-        with story.home.connect() as connection:
-            connection.execute(statement)

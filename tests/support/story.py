@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.support.postgres import Home, programs
 from tests.support.server import ADMIN, Server
-from tests.support.store_file import look
+from tests.support.store_file import change_store, look
 
 QUIET = {"WATCHWORD_ACCESS_LOG": "off"}
 REVOKE_ALL = "--revoke-all-issued-before-now"
@@ -83,6 +83,14 @@ class BackupHistory:
     def look(self, query: str) -> list[Any]:
         """Rows of the store's tables, read past the service."""
         return look(self.server, query) if self.home is None else self.home.look(query)
+
+    def change(self, statement: str) -> None:
+        """Change its tables past the service."""
+        if self.home is None:
+            change_store(self.server, statement)
+        else:
+            with self.home.connect() as connection:
+                connection.execute(statement.encode())
 
     def verdicts(self) -> list[int]:
         """Of the token that was live all the time, the ones revoked after and before the backup, the one made after."""

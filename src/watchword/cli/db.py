@@ -42,9 +42,16 @@ _CHANGES = {
     "revived": "revived",
     "unknown": "unknown",
     "unknownLive": "unknown_live",
-    "suspensionsUndone": "suspensions",
+    "holds": "holds",
+    "deletedAccounts": "accounts",
+    "suspensions": "suspensions",
+    "linksChanged": "links",
+    "releasedHolds": "released",
+    "resumedActors": "resumed",
     "policiesChanged": "policies",
     "membershipsChanged": "memberships",
+    "retentionRulesChanged": "rules",
+    "webhooksChanged": "webhooks",
     "signingKeysLost": "keys",
 }
 
@@ -125,22 +132,37 @@ def _about_key(made: Backup, settings: Settings) -> str:
     is_flag=True,
     help="Accept that tokens revoked after the backup are valid again.",
 )
+@click.option(
+    "--without-current-store",
+    "without_current",
+    is_flag=True,
+    help="Restore although the current store is damaged and nothing can be carried over from it.",
+)
 @json_flag
 @with_store
-def restore(wiring: Wiring, file: Path, revoke_all: bool, revived: bool, as_json: bool, settings: Settings) -> None:
+def restore(
+    wiring: Wiring,
+    file: Path,
+    revoke_all: bool,
+    revived: bool,
+    without_current: bool,
+    as_json: bool,
+    settings: Settings,
+) -> None:
     """Replace the store with a backup while the service is stopped. The old store is kept beside it.
 
     FILE does not know what was revoked after it was written, so you must choose one of two flags. Without either,
-    nothing is changed and the command shows how many tokens each choice affects.
+    nothing is changed and the command shows what each choice affects. The first also carries over from the current
+    store its holds, deleted accounts, suspensions and links to identities; the second brings back those of FILE.
 
     Example: watchword db restore /backup/watchword-monday.db --revoke-all-issued-before-now
     """
     if revoke_all == revived:
         _ask_to_choose(wiring.restore_preview(settings, file), as_json=as_json)
     choice = RestoreChoice.REVOKE_ALL if revoke_all else RestoreChoice.ACCEPT_REVIVED
-    restored = wiring.restore_store(settings, file, choice)
+    restored = wiring.restore_store(settings, file, choice, without_current=without_current)
     if as_json:
-        outcome = {"choice": restored.choice.value, "revoked": restored.revoked}
+        outcome = {"choice": restored.choice.value, "revoked": restored.revoked, "carriedOver": restored.carried_over}
         say_json(_preview_json(restored.preview) | outcome | {"store": restored.store, "kept": restored.kept})
         return
     for line in _restored_lines(restored, settings):
@@ -152,11 +174,13 @@ def _ask_to_choose(seen: RestorePreview, *, as_json: bool) -> NoReturn:
         say_json(_preview_json(seen))
     since = seen.since
     if since is None:
-        revived = f"tokens revoked since are valid again: how many is unknown, {seen.unknown_reason}"
+        revived, kept = f"tokens revoked since are valid again: how many is unknown, {seen.unknown_reason}", ""
     else:
-        revived = f"{len(since.revived):,} of them, revoked since, are valid again"
+        lost = f"; loses {since.protections}" if since.protections else ""
+        revived = f"{len(since.revived):,} of them, revoked since, are valid again{lost}"
+        kept = f"; carries over {since.protections}" if since.protections else ""
     warn(
-        f"Choose --{RestoreChoice.REVOKE_ALL.value} (revokes all {_unrevoked(seen.contents)} of {seen.file}) "
+        f"Choose --{RestoreChoice.REVOKE_ALL.value} (revokes all {_unrevoked(seen.contents)} of {seen.file}{kept}) "
         f"or --{RestoreChoice.ACCEPT_REVIVED.value} ({revived}). Nothing was changed."
     )
     raise SystemExit(2)
@@ -175,12 +199,22 @@ def _restored_lines(restored: RestoreResult, settings: Settings) -> Iterator[str
         yield from (f"  {token_id}" for token_id in since.revived[:MAX_SHOWN])
         if len(since.revived) > MAX_SHOWN:
             yield f"  and {len(since.revived) - MAX_SHOWN:,} more: --json lists all"
-    if since is not None:
+    if since is None:
+        if restored.choice is RestoreChoice.REVOKE_ALL:
+            yield f"Carried over: no holds, deleted accounts, suspensions and links, {seen.unknown_reason}."
+    else:
         yield f"Tokens created after the backup, now unknown: {since.unknown:,} ({since.unknown_live:,} live)."
+        if since.protections:
+            what = "Carried over from" if restored.carried_over else "Lost with"
+            yield f"{what} the old store: {since.protections}."
+        if since.released:
+            yield f"Series released since, held again: {', '.join(since.released)}."
         undone = {
-            "Actors suspended since, now active again": since.suspensions,
+            "Actors resumed since, suspended again": since.resumed,
             "Policies that differ from the old store": since.policies,
             "Group memberships that differ": since.memberships,
+            "Retention rules that differ": since.rules,
+            "Webhooks that differ": since.webhooks,
         }
         yield from (f"{what}: {count:,}." for what, count in undone.items() if count)
         if since.keys:

@@ -48,6 +48,12 @@ class PrepareStore(Protocol):
     def __call__(self, settings: Settings, *, may_migrate: bool = True) -> SchemaVersions: ...
 
 
+class RestoreStore(Protocol):
+    def __call__(
+        self, settings: Settings, file: Path, choice: RestoreChoice, *, without_current: bool
+    ) -> RestoreResult: ...
+
+
 class Wiring(Protocol):
     serve: Callable[[Settings], None]
     has_store: Callable[[Settings], bool]
@@ -57,7 +63,7 @@ class Wiring(Protocol):
     open_local: Callable[[Settings], AbstractAsyncContextManager[LocalService]]
     back_up_store: Callable[[Settings, Path, bool, Progress], Backup]
     restore_preview: Callable[[Settings, Path], RestorePreview]
-    restore_store: Callable[[Settings, Path, RestoreChoice], RestoreResult]
+    restore_store: RestoreStore
     copy_store: Callable[[Settings, StoreUrl, StoreUrl, Progress], CopyResult]
     open_import: Callable[[Settings], AbstractAsyncContextManager[LocalImport]]
     lock_import: Callable[[Settings], AbstractAsyncContextManager[None]]

@@ -1,14 +1,15 @@
 """What an operator's commands report: the contents of a backup, what a restore would undo, and what `doctor` finds.
 
 A backup does not contain later revocations, so a restore makes those tokens valid again. The operator chooses whether
-to revoke every token of the backup or to accept this, and sees how many tokens each choice affects.
+to revoke every token of the backup or to accept this, and sees how many tokens each choice affects. The first choice
+also carries over from the current store what protects: holds, deleted accounts, suspensions and links to identities.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 
 class RestoreChoice(Enum):
@@ -41,13 +42,41 @@ class ChangesSinceBackup:
 
     revived: tuple[str, ...]  # ids of tokens that are live in the backup and revoked in the current store
     numbers: Mapping[str, int]  # the highest number ever used, by table
+    protection: Mapping[str, Sequence[Any]]  # rows to carry over, by table
+    holds: tuple[str, ...]  # series that the backup does not hold
+    accounts: tuple[str, ...]  # urns of accounts that are not deleted in the backup
+    released: tuple[str, ...]  # series that only the backup holds
     unknown: int  # tokens that are not in the backup, and how many of them are live
     unknown_live: int
     suspensions: int
+    resumed: int  # actors that are suspended in the backup only
+    links: int
     policies: int
     memberships: int
+    rules: int
+    webhooks: int
     keys: int
     policy_version: int
+
+    @property
+    def protections(self) -> str:
+        """What protects in the current store and not in the backup, in words; empty if there is nothing."""
+        found = (
+            (len(self.holds), "hold", _some(self.holds)),
+            (len(self.accounts), "deleted account", _some(self.accounts)),
+            (self.suspensions, "suspension", ""),
+            (self.links, "changed link", ""),
+        )
+        return ", ".join(f"{count:,} {word}{'s' * (count != 1)}{names}" for count, word, names in found if count)
+
+
+MAX_NAMED = 5
+
+
+def _some(names: Sequence[str]) -> str:
+    """The first names, in parentheses."""
+    more = f" and {len(names) - MAX_NAMED:,} more" if len(names) > MAX_NAMED else ""
+    return f" ({', '.join(names[:MAX_NAMED])}{more})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +96,10 @@ class RestoreResult:
     revoked: int
     store: str
     kept: str | None  # the file or schema that holds the previous store
+
+    @property
+    def carried_over(self) -> bool:
+        return self.choice is RestoreChoice.REVOKE_ALL and self.preview.since is not None
 
 
 @dataclass(frozen=True, slots=True)

@@ -151,7 +151,10 @@ class Action(DescribedWord):
     )
     DATAHUB_IMPORTED = "datahub.imported", "An import from DataHub changed something: how many of each kind."
     STORE_PRIMARY_CHANGED = "store.primary_changed", "Another database server became the primary: its timeline."
-    STORE_RESTORED = "store.restored", "The database was restored from a backup: choice and affected tokens."
+    STORE_RESTORED = (
+        "store.restored",
+        "The database was restored from a backup: choice, affected tokens, and what was carried over.",
+    )
 
 
 _WORDS = tuple(action.value for action in Action)

@@ -79,6 +79,8 @@ P = ParamSpec("P")
 
 PAGES_A_STEP = 256
 LONGEST_SCHEMA_NAME = 63
+MAX_LISTED = 100
+"""How many names an event lists."""
 
 _LIVE = "revoked_at IS NULL AND (expires_at IS NULL OR expires_at > :now)"
 _CONTENTS = f"""
@@ -95,9 +97,10 @@ UPDATE operations SET cancel_asked_at = :now, cancel_asked_by = :actor, held_unt
 WHERE finished_at IS NULL AND cancel_asked_at IS NULL;
 -- The next key may have signed since. The next start creates another.
 DELETE FROM next_key;
--- A session that was signed out since must not be valid again.
+-- A session that was signed out since must not be valid again, nor what was approved in it.
 DELETE FROM sessions;
 DELETE FROM devices;
+UPDATE retention_runs SET approved_by = NULL, approved_at = NULL WHERE state = 'WAITING';
 """
 # Of a table of `NUMBERED`, for the same reason.
 _RAISE_NUMBER = """
@@ -127,22 +130,74 @@ def _differing(table: str, columns: str) -> str:
     return f"(SELECT * FROM ({current} EXCEPT {backed_up}) UNION ALL SELECT * FROM ({backed_up} EXCEPT {current}))"
 
 
+_HOLD = "series, reason, set_by, set_at, by_rule"
+_STATUS = "urn, status, changed_at, changed_by"
+_IDENTITY = "issuer, subject, actor_urn, linked_at, signed_in_at"
+# What a restore carries over, unless it is to bring back what the backup has.
+_PROTECTION = {
+    "retention_holds": f"SELECT {_HOLD} FROM main.retention_holds",
+    "service_accounts": f"SELECT {rows.ACCOUNT} FROM main.service_accounts WHERE deleted_at IS NOT NULL",
+    "actors": f"SELECT {_STATUS} FROM main.actors WHERE status = 'SUSPENDED'",
+    "identities": f"SELECT {_IDENTITY} FROM main.identities",
+}
+# A hold that a rule declares is kept as one set by hand where the backup has no such rule.
+_CARRY = {
+    "retention_holds": f"""
+        INSERT INTO retention_holds ({_HOLD}) SELECT ?1, ?2, ?3, ?4, 0
+        WHERE ?5 = 0 OR NOT EXISTS (SELECT 1 FROM retention_holds WHERE series = ?1 AND by_rule = 1)
+        ON CONFLICT (series, by_rule) DO UPDATE SET reason = ?2, set_by = ?3, set_at = ?4 WHERE ?5 = 0""",
+    "service_accounts": rows.put("service_accounts", rows.ACCOUNT, "urn", "deleted_at").replace("$", "?"),
+    "actors": rows.put("actors", _STATUS, "urn").replace("$", "?"),
+    "identities": rows.insert("identities", _IDENTITY).replace("$", "?"),
+}
+# Groups of the identity provider belong to the person who was linked before.
+_LEAVE_GROUPS = """
+DELETE FROM group_members WHERE external = 1 AND actor_urn = ?3
+    AND NOT EXISTS (SELECT 1 FROM identities WHERE issuer = ?1 AND subject = ?2 AND actor_urn = ?3)"""
+_NAMES_SINCE = {
+    "holds": """
+        SELECT DISTINCT series FROM main.retention_holds
+        WHERE series NOT IN (SELECT series FROM backup.retention_holds) ORDER BY 1""",
+    "accounts": """
+        SELECT urn FROM main.service_accounts WHERE deleted_at IS NOT NULL
+        AND urn NOT IN (SELECT urn FROM backup.service_accounts WHERE deleted_at IS NOT NULL) ORDER BY 1""",
+    "released": """
+        SELECT DISTINCT series FROM backup.retention_holds
+        WHERE series NOT IN (SELECT series FROM main.retention_holds) ORDER BY 1""",
+}
 # Columns of every schema version.
 _POLICY = "urn, name, description, state, privileges, users, groups, all_users"
+
+
+def _suspended_only_in(store: str, other: str) -> str:
+    """Except deleted accounts, which are suspended too."""
+    return f"""(SELECT urn FROM {store}.actors WHERE status = 'SUSPENDED'
+        AND urn NOT IN (SELECT urn FROM {store}.service_accounts WHERE deleted_at IS NOT NULL)
+        EXCEPT SELECT urn FROM {other}.actors WHERE status = 'SUSPENDED')"""
+
+
 # In the order of `ChangesSinceBackup`.
 _CHANGES = f"""
 SELECT count(*), count(*) FILTER (WHERE {_LIVE}),
-    (SELECT count(*) FROM main.actors WHERE status = 'SUSPENDED'
-        AND urn NOT IN (SELECT urn FROM backup.actors WHERE status = 'SUSPENDED')),
+    (SELECT count(*) FROM {_suspended_only_in("main", "backup")}),
+    (SELECT count(*) FROM {_suspended_only_in("backup", "main")}),
+    (SELECT count(DISTINCT actor_urn) FROM {_differing("identities", "issuer, subject, actor_urn")}),
     (SELECT count(DISTINCT urn) FROM {_differing("policies", _POLICY)}),
     (SELECT count(*) FROM {_differing("group_members", "actor_urn, group_urn")}),
+    (SELECT count(DISTINCT series) FROM {_differing("retention_rules", "series, rule")}),
+    (SELECT count(DISTINCT id) FROM {_differing("webhooks", "id, url, state")}),
     (SELECT count(*) FROM main.keys WHERE kid NOT IN (SELECT kid FROM backup.keys)),
     (SELECT policy_version FROM main.state)
 FROM main.tokens WHERE id NOT IN (SELECT id FROM backup.tokens)
 """
 _COMPARED: dict[str, Sequence[str]] = {
     "tokens": ("id TEXT PRIMARY KEY", "expires_at", "revoked_at"),
-    "actors": ("urn", "status"),
+    "actors": _STATUS.split(", "),
+    "service_accounts": rows.ACCOUNT.split(", "),
+    "identities": _IDENTITY.split(", "),
+    "retention_holds": _HOLD.split(", "),
+    "retention_rules": ("series", "rule"),
+    "webhooks": ("id", "url", "state"),
     "policies": _POLICY.split(", "),
     "group_members": ("actor_urn", "group_urn"),
     "keys": ("kid",),
@@ -399,9 +454,11 @@ async def restore(
     precondition: WritePrecondition,
     now: int,
     check_master_key: CheckMasterKey,
+    *,
+    without_current: bool = False,
 ) -> RestoreResult:
     """`file` was examined. The copy that takes the store's place is examined too."""
-    restored = _RestoredStore(file, choice, precondition, check_master_key)
+    restored = _RestoredStore(file, choice, precondition, check_master_key, without_current)
     if isinstance(url, PostgresUrl):
         return await _restore_schema(url, restored)
     # The file behind a link: the draft must be on its disk, and it is the file to keep.
@@ -409,6 +466,8 @@ async def restore(
     with _draft_file(store, "restore") as draft, _locked(store) as current:
         contents = await restored.copy(draft, now)
         seen = _compared(current, store, file, contents, now)
+        if store.exists():
+            restored.require_compared(seen)
         revoked = await restored.prepare(draft, seen, now)
         kept = _swap(draft, store, now)
         return RestoreResult(seen, choice, revoked, str(store), None if kept is None else str(kept))
@@ -463,7 +522,12 @@ def _compare(current: apsw.Connection, file: Path, now: int) -> ChangesSinceBack
     try:
         revived = tuple(row[0] for row in current.execute(_REVIVED, {"now": now}))
         used: list[Any] = current.execute("SELECT name, seq FROM main.sqlite_sequence").fetchall()
-        return ChangesSinceBackup(revived, dict(used), *current.execute(_CHANGES, {"now": now}).get)
+        kept = {table: current.execute(select).fetchall() for table, select in _PROTECTION.items()}
+        names = {what: tuple(row[0] for row in current.execute(select)) for what, select in _NAMES_SINCE.items()}
+        counts = current.execute(_CHANGES, {"now": now}).get
+        return ChangesSinceBackup(
+            revived, dict(used), kept, names["holds"], names["accounts"], names["released"], *counts
+        )
     finally:
         current.execute("DETACH backup")
 
@@ -476,10 +540,19 @@ class _RestoredStore:
     choice: RestoreChoice
     precondition: WritePrecondition
     check_master_key: CheckMasterKey
+    without_current: bool
 
     async def copy(self, draft: Path, now: int) -> BackupContents:
         shutil.copyfile(self.file, draft)
         return await _examine_copy(draft, self.file, now, self.check_master_key)
+
+    def require_compared(self, seen: RestorePreview) -> None:
+        """Raise if there is a current store, and what it protects would be lost unseen."""
+        if seen.since is None and self.choice is RestoreChoice.REVOKE_ALL and not self.without_current:
+            raise OperatorError(
+                f"Holds, deleted accounts, suspensions and links cannot be carried over: {seen.unknown_reason}. To "
+                "restore without those that are not in the backup, add --without-current-store. Nothing was changed."
+            )
 
     async def prepare(self, draft: Path, seen: RestorePreview, now: int) -> int:
         """Migrate the copy and apply the choice; return the number of revoked tokens."""
@@ -507,6 +580,8 @@ class _RestoredStore:
             bound = {"now": now, "actor": by.actor, "peer": by.peer, "request": by.request_id}
             connection.execute(_REVOKE_ALL, bound)
             revoked = connection.changes()
+            if since is not None:
+                _carry_over(connection, since)
         detail: dict[str, Detail] = {
             "choice": self.choice.value,
             "live": seen.contents.live,
@@ -515,9 +590,25 @@ class _RestoredStore:
             "revived": None if since is None else 0 if revoked else len(since.revived),
             "unknown": None if since is None else since.unknown,
         }
+        if since is not None:
+            detail |= {
+                "carriedOver": self.choice is RestoreChoice.REVOKE_ALL,
+                "holds": list(since.holds[:MAX_LISTED]),
+                "deletedAccounts": list(since.accounts[:MAX_LISTED]),
+                "suspensions": since.suspensions,
+                "links": since.links,
+                "releasedHolds": list(since.released[:MAX_LISTED]),
+            }
         event = Event(Action.STORE_RESTORED, self.file.name, detail)
         await write_events(SqliteTransaction(connection, lambda: now), by, [event], now)
         return revoked
+
+
+def _carry_over(connection: apsw.Connection, since: ChangesSinceBackup) -> None:
+    linked_before = connection.execute("DELETE FROM identities RETURNING issuer, subject, actor_urn").fetchall()
+    for table, rows_of_table in since.protection.items():
+        connection.executemany(_CARRY[table], rows_of_table)
+    connection.executemany(_LEAVE_GROUPS, linked_before)
 
 
 def _missing(store: object) -> str:
