@@ -526,6 +526,8 @@ def _exposure(settings: Settings, answer: ServiceAnswer | None) -> Iterator[Diag
 
 def _ignored_parameters(counts: Mapping[str, int]) -> Iterator[Diagnostic]:
     for name, number in sorted(counts.items()):
+        if number == 0:
+            continue
         what = f"{number:,} requests at /auth had the parameter {name}, which requires nothing"
         fix = (
             "Requirements have the prefix: watchword.scope, watchword.privilege, watchword.audience. "

@@ -105,6 +105,8 @@ class Metrics(Collector):
         self.mails_waiting: Callable[[], int] = lambda: 0
         for result in MAIL_RESULTS:
             self._add("watchword_mails", result, 0)
+        for name in ("scope", "privilege", "audience"):
+            self.ignored_parameter(name, 0)
         self.issued = self._counter("watchword_tokens_issued")
         self.revoked = self._counter("watchword_tokens_revoked")
         self.streamed = self._counter("watchword_events_streamed")
@@ -172,8 +174,8 @@ class Metrics(Collector):
     def delivery(self, result: str) -> None:
         self._add("watchword_deliveries", result)
 
-    def ignored_parameter(self, name: str) -> None:
-        self._add("watchword_ignored_parameters", name)
+    def ignored_parameter(self, name: str, number: int = 1) -> None:
+        self._add("watchword_ignored_parameters", name, number)
 
     def graphql_fallback(self, cause: str, number: int = 1) -> None:
         self._add("watchword_graphql_fallbacks", cause, number)
