@@ -28,7 +28,7 @@ from watchword.domain.errors import Fault, OperatorError
 from watchword.domain.networks import Address
 from watchword.domain.ports import Clock
 from watchword.domain.stores import STANDBYS_ADVICE, LastStart, PostgresUrl, SqliteUrl, objection_to_standbys
-from watchword.files import owner_in_the_way
+from watchword.files import open_bits, owner_in_the_way
 from watchword.policyfile import PolicyFileError, read_policy_file
 from watchword.settings import Settings, bind_error
 from watchword.signing import Sealer, check_master_key, load_master_key
@@ -127,12 +127,13 @@ def _data_folder(folder: Path) -> Iterator[Diagnostic]:
 
 
 def _access(folder: Path) -> Diagnostic:
-    mode = folder.stat().st_mode & 0o777
+    seen = folder.stat()
     if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
         return _no_access(folder)
-    if mode & 0o077:
-        level = bad if mode & 0o002 else warn
-        return level("data folder", f"{folder} is open to other users (mode {mode:04o})", f"chmod 700 {folder}")
+    if open_bits(seen):
+        level = bad if open_bits(seen, 0o002) else warn
+        what = f"{folder} is open to other users (mode {seen.st_mode & 0o777:04o})"
+        return level("data folder", what, f"chmod 700 {folder}")
     return ok("data folder", f"only its owner can access {folder}")
 
 
@@ -223,7 +224,7 @@ def _file(path: Path, summary: StoreSummary | None) -> Iterator[Diagnostic]:
         yield warn("store", f"there is no store at {path}", "The first start creates it: watchword serve")
         return
     for file in [path, *companions(path)]:
-        if file.exists() and file.stat().st_mode & 0o077:
+        if file.exists() and open_bits(file.stat()):
             yield bad("store", f"other users can read or change {file}", f"chmod 600 {file}")
     if summary.problem is not None:
         yield bad("store", f"{path}: {summary.problem.rstrip('.')}", "Restore a backup: watchword db restore --help")
@@ -437,7 +438,7 @@ def _answered(answer: ServiceAnswer) -> Iterator[Diagnostic]:
         yield warn("port", what, "Use one version of both: restart the service, or use its command.")
     if answer.url.startswith("unix:"):
         path = Path(answer.url.removeprefix("unix:"))
-        if path.stat().st_mode & 0o077:
+        if open_bits(path.stat()):
             yield bad("port", f"{path} is open to other users", f"chmod 600 {path}")
 
 
@@ -486,7 +487,7 @@ def _tls(settings: Settings) -> Iterator[Diagnostic]:
         yield bad("TLS", f"{settings.tls_cert} and {settings.tls_key} cannot be used: {problem}", fix)
         return
     yield _validity(settings.tls_cert, certificate.not_valid_before_utc, certificate.not_valid_after_utc)
-    if settings.tls_key.stat().st_mode & 0o077:
+    if open_bits(settings.tls_key.stat()):
         yield warn("TLS", f"other users can read {settings.tls_key}", f"chmod 600 {settings.tls_key}")
 
 

@@ -22,6 +22,27 @@ from watchword.domain.errors import OperatorError
 _SAFELY = os.O_NOFOLLOW | os.O_CLOEXEC
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | _SAFELY
 _ENDING = ".draft"
+_trusted_group: int | None = None
+
+
+def trust_group(group: int | None) -> None:
+    """The members of this group count as this user, in this process and its forks: see `WATCHWORD_TRUSTED_GROUP`."""
+    global _trusted_group  # noqa: PLW0603 - every check of a file in this process has one rule
+    _trusted_group = group
+
+
+def open_bits(seen: os.stat_result, bits: int = 0o077) -> int:
+    """Those of the bits by which other users have access to a file."""
+    return seen.st_mode & bits & (0o707 if seen.st_gid == _trusted_group else 0o777)
+
+
+def close_advice(path: Path, seen: os.stat_result) -> str:
+    """What to do about such a file."""
+    group = seen.st_gid
+    advice = f"Run: chmod 600 {path}"
+    if open_bits(seen, 0o007) or group not in {os.getegid(), *os.getgroups()} - {0}:
+        return advice
+    return f"{advice}, or set WATCHWORD_TRUSTED_GROUP={group} if that group is this service's alone (a pod's fsGroup)."
 
 
 def create(path: Path, mode: int = 0o600) -> int:
@@ -76,8 +97,8 @@ def open_lock(path: Path) -> int:
     return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NONBLOCK | os.O_NOCTTY | _SAFELY, 0o600)
 
 
-def make_private(path: Path) -> int:
-    """Create a file and its folder if they are missing; return the mode of the file. It may be a link, but the target
+def make_private(path: Path) -> os.stat_result:
+    """Create a file and its folder if they are missing; return the status of the file. It may be a link, but the target
     of a link is never created.
     """
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -86,7 +107,7 @@ def make_private(path: Path) -> int:
     except FileExistsError:
         opened = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     try:
-        return os.fstat(opened).st_mode
+        return os.fstat(opened)
     finally:
         os.close(opened)
 
@@ -124,7 +145,7 @@ def _require_safe(folder: Path) -> None:
                 f"Every user may replace files in the folder {path} ({mode}). "
                 f"Run: chmod o-w {path}, or name another folder."
             )
-        if seen.st_mode & stat.S_IWGRP and not _is_private_group(seen.st_gid, seen.st_uid):
+        if open_bits(seen, stat.S_IWGRP) and not _is_private_group(seen.st_gid, seen.st_uid):
             raise OperatorError(
                 f"Group {seen.st_gid} may replace files in the folder {path} ({mode}). "
                 f"Run: chmod g-w {path}, or name another folder."
@@ -178,7 +199,7 @@ def _remove_abandoned(path: Path) -> None:
                 opened = os.open(folder, _FOLDER)
                 try:
                     seen = os.fstat(opened)
-                    private = seen.st_uid == os.geteuid() and stat.S_IMODE(seen.st_mode) == 0o700
+                    private = seen.st_uid == os.geteuid() and not open_bits(seen)
                     if private and _is_locked(opened):
                         shutil.rmtree(folder)
                 finally:

@@ -1,9 +1,12 @@
 """Parsers of setting values. A ValueError says what the value must be."""
 
+import grp
 import ipaddress
+import os
+import pwd
 import re
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -175,9 +178,31 @@ def claim_values(text: str) -> tuple[tuple[str, str], ...]:
 
 
 def data_dir(text: str) -> Path:
+    """A mounted folder that every user may write to, as an emptyDir of Kubernetes, gets a private folder inside."""
     if not text:
         raise ValueError("a folder")
-    return Path(text)
+    folder = Path(text)
+    with suppress(OSError):
+        seen = folder.stat()
+        if seen.st_mode & 0o002 and seen.st_uid == 0 != os.geteuid():
+            return folder / "watchword"
+    return folder
+
+
+def trusted_group(text: str) -> int:
+    """The database of users cannot know every member of a group; those that it knows must be this user."""
+    held = {os.getegid(), *os.getgroups()} - {0}
+    if not re.fullmatch(r"[0-9]{1,10}", text, re.ASCII) or int(text) not in held:
+        listed = ", ".join(map(str, sorted(held))) or "none"
+        raise ValueError(f"the number of a group of this process, other than 0 (it has: {listed})")
+    group, users = int(text), pwd.getpwall()
+    members = {user.pw_name for user in users if user.pw_gid == group}
+    with suppress(KeyError):
+        members.update(grp.getgrgid(group).gr_mem)
+    others = members - {user.pw_name for user in users if user.pw_uid == os.geteuid()}
+    if others:
+        raise ValueError(f"a group without other members; {group} has {', '.join(sorted(others))}")
+    return group
 
 
 _DATABASE_FORM = (

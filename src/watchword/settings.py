@@ -50,8 +50,11 @@ class StoreUrlError(SettingsError):
 
 # Variables of clients and tests.
 _OTHERS = {"WATCHWORD_URL", "WATCHWORD_TOKEN", "WATCHWORD_PROFILE", "WATCHWORD_TEST_STRICT"}
-# Variables that container platforms set for a service named watchword.
-_INJECTED = re.compile(r"WATCHWORD_(SERVICE_.*|PORT_\d+_(TCP|UDP).*)")
+# Variables that Kubernetes sets for services in the namespace whose names begin with watchword.
+_LINKED = re.compile(
+    r"WATCHWORD_(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)"
+)
+_LINKED_PORT, _LINKED_VALUE = re.compile(r"WATCHWORD_(\w+_)?PORT"), re.compile(r"(tcp|udp|sctp)://.*")
 
 
 class ExposedSecretError(SettingsError):
@@ -187,6 +190,10 @@ class Settings:
     master_key_file: Path | None = setting(
         "", "Key that seals the signing keys. Default: created in the data folder; required for PostgreSQL.",
         optional(Path), per_instance=True,
+    )
+    trusted_group: int | None = setting(
+        "", "Number of a group that is this service's alone, such as a pod's fsGroup: it may read and write the files "
+        "of store and keys.", optional(values.trusted_group), per_instance=True,
     )
     datahub_salt: Secret[bytes] | None = setting(
         "", "DataHub's salt (DATAHUB_TOKEN_SERVICE_SALT), with which its imported tokens are found.",
@@ -527,7 +534,7 @@ def _value(setting: Setting, flags: Mapping[str, str | None], environment: Mappi
         _reject_password(source, text, f"Set {setting.variable}, or name a file with it in {setting.file_variable}.")
     if text is None:
         text, source = environment.get(setting.variable), setting.variable
-        if text is not None and setting.name == "port" and text.startswith("tcp://"):
+        if text is not None and _is_service_link(source, text):
             text = None
         if setting.secret and (path := environment.get(setting.file_variable)) is not None:
             if text is not None:
@@ -565,8 +572,14 @@ def reject_unknown(environment: Mapping[str, str] = os.environ) -> None:
 def _unknown(environment: Mapping[str, str]) -> Iterator[str]:
     known = {setting.variable for setting in TABLE} | {one.file_variable for one in TABLE if one.secret} | _OTHERS
     for name in sorted(environment):
-        if name.startswith(PREFIX) and name not in known and not _INJECTED.fullmatch(name):
+        if name.startswith(PREFIX) and name not in known and not _is_service_link(name, environment[name]):
             yield f"{name} is not a setting of Watchword. See: watchword serve --help"
+
+
+def _is_service_link(name: str, value: str) -> bool:
+    """By its shape: the names of the services are the cluster's."""
+    is_port = _LINKED_PORT.fullmatch(name) and _LINKED_VALUE.fullmatch(value)
+    return bool(is_port or _LINKED.fullmatch(name))
 
 
 def _contradictions(settings: Settings) -> Iterator[str]:

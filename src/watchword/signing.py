@@ -28,7 +28,7 @@ from watchword.domain.errors import OperatorError, Stale
 from watchword.domain.keys import KEYS_CACHE_SECONDS, KeyKind, PreparedKey, SealedKey
 from watchword.domain.ports import Claims, Clock, KeyStore, Signed
 from watchword.domain.secret import Secret
-from watchword.files import draft, sync
+from watchword.files import close_advice, draft, open_bits, sync
 
 KEY_BYTES = 32
 RSA_BITS = 2_048
@@ -58,7 +58,7 @@ def load_master_key(path: Path, *, create: bool) -> Secret[bytes]:
         make_master_key(path)
     try:
         with path.open("rb") as file:
-            mode = os.fstat(file.fileno()).st_mode
+            seen = os.fstat(file.fileno())
             text = file.read(1_024).decode("ascii").strip()
     except FileNotFoundError:
         raise MasterKeyError(
@@ -67,8 +67,8 @@ def load_master_key(path: Path, *, create: bool) -> Secret[bytes]:
         ) from None
     except (OSError, UnicodeDecodeError):
         raise MasterKeyError(f"The master key at {path} cannot be read.") from None
-    if mode & 0o077:
-        raise MasterKeyError(f"Other users can read the master key {path}. Run: chmod 600 {path}")
+    if open_bits(seen):
+        raise MasterKeyError(f"Other users can read the master key {path}. {close_advice(path, seen)}")
     try:
         key = b64decode(text, validate=True)
     except ValueError:

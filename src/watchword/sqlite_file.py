@@ -14,7 +14,7 @@ import apsw
 
 from watchword.domain.errors import Fault, OperatorError, Reason
 from watchword.domain.stores import require_version
-from watchword.files import make_private
+from watchword.files import close_advice, make_private, open_bits
 
 BUSY_MS = 2_000
 PREPARE_SECONDS = 10.0
@@ -133,11 +133,12 @@ class SqliteFormat:
     def _create(self, path: Path) -> None:
         """Only its owner may read the file. SQLite gives its companions the same mode."""
         try:
-            mode = make_private(path)
+            seen = make_private(path)
         except OSError as error:
             raise OperatorError(f"This user cannot write the {self.name} {path}: {error.strerror}.") from None
-        if mode & 0o077:
-            raise OperatorError(f"Other users can read or change the {self.name} {path}. Run: chmod 600 {path}")
+        if open_bits(seen):
+            advice = close_advice(path, seen)
+            raise OperatorError(f"Other users can read or change the {self.name} {path}. {advice}")
 
 
 def connect(

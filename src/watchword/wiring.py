@@ -51,6 +51,7 @@ from watchword.engines.embedded.index_file import describe as describe_index
 from watchword.engines.embedded.index_file import prepare as prepare_index
 from watchword.engines.embedded.process import EngineProcess
 from watchword.event_sinks import check_target, open_sink
+from watchword.files import user_name
 from watchword.interpreter import freeze_loaded, without_httpx_command, without_modules
 from watchword.service import AllServices, CoreServices
 from watchword.service.actors import Accounts, Offboarding
@@ -323,6 +324,12 @@ def prepare_folder(folder: Path) -> None:
         raise OperatorError(f"WATCHWORD_DATA_DIR must be a folder that can be created; {folder}: {problem}.") from None
     if folder.stat().st_mode & 0o002:
         raise OperatorError(f"Every user may write to the data folder {folder}. Run: chmod 700 {folder}")
+    owner = folder.lstat().st_uid
+    if owner not in (os.geteuid(), 0) and folder.parent.stat().st_mode & 0o002:
+        raise OperatorError(
+            f"The data folder {folder} belongs to another user ({user_name(owner)}), in a folder that every user may "
+            "write to. Name another with WATCHWORD_DATA_DIR."
+        )
 
 
 async def settle(settings: Settings) -> PolicyPlan:

@@ -32,6 +32,7 @@ BAD = [
     ("WATCHWORD_SMTP_FROM", "a@b\nBcc: c@d"), ("WATCHWORD_SMTP_FROM", "w@example.org"),
     ("WATCHWORD_MAIL_TEMPLATE", "all@example.org"), ("WATCHWORD_MAIL_KINDS", "spam"),
     ("WATCHWORD_EXPIRY_NOTICE_DAYS", "30,0"), ("WATCHWORD_EXPIRY_NOTICE_DAYS", "soon"),
+    ("WATCHWORD_TRUSTED_GROUP", "0"), ("WATCHWORD_TRUSTED_GROUP", "staff"), ("WATCHWORD_TRUSTED_GROUP", "999999"),
     ("WATCHWORD_ACCESS_LOG", "some"), ("WATCHWORD_TLS_CERT", "/x.pem"), ("WATCHWORD_DATA_DIR", ""),
 ]  # fmt: skip
 
@@ -62,6 +63,28 @@ def test_variables_of_container_platforms_are_ignored() -> None:
         "WATCHWORD_PORT_8080_TCP_ADDR": "10.0.0.1",
     }
     assert load({}, injected).port == 8080
+
+
+def test_variables_of_services_with_a_longer_name_are_ignored() -> None:
+    """As for `watchword-postgresql` and `watchword-metrics` in the same namespace."""
+    injected = {
+        "WATCHWORD_POSTGRESQL_SERVICE_HOST": "10.0.0.2",
+        "WATCHWORD_POSTGRESQL_SERVICE_PORT": "5432",
+        "WATCHWORD_POSTGRESQL_SERVICE_PORT_TCP_POSTGRESQL": "5432",
+        "WATCHWORD_POSTGRESQL_PORT": "tcp://10.0.0.2:5432",
+        "WATCHWORD_POSTGRESQL_PORT_5432_TCP": "tcp://10.0.0.2:5432",
+        "WATCHWORD_POSTGRESQL_PORT_5432_TCP_PROTO": "tcp",
+        "WATCHWORD_POSTGRESQL_PORT_5432_TCP_PORT": "5432",
+        "WATCHWORD_POSTGRESQL_PORT_5432_TCP_ADDR": "10.0.0.2",
+        "WATCHWORD_METRICS_PORT": "udp://10.0.0.3:9090",
+    }
+    assert load({}, injected) == load({}, {})
+
+
+@pytest.mark.parametrize("name", ["WATCHWORD_METRICS_PORT", "WATCHWORD_POSTGRESQL_PORT", "WATCHWORD_SERVICE_HOSTS"])
+def test_misspelled_name_is_no_variable_of_a_service(name: str) -> None:
+    with pytest.raises(SettingsError, match=f"{name} is not a setting"):
+        load({}, {name: "9090"})
 
 
 def test_names_of_clients_and_tests_are_left_alone() -> None:

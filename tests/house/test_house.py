@@ -49,6 +49,7 @@ ALLOWED_IMPORTS: dict[str, tuple[set[str], set[str]]] = {
             "datahub_source",
             "doctor",
             "event_sinks",
+            "files",
             "http",
             "engines",
             "policyfile",

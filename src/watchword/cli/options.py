@@ -12,6 +12,7 @@ from watchword.cli.run import WrongUse
 from watchword.domain.errors import Fault
 from watchword.domain.lifetimes import SPAN_FORMS, Duration, parse_span
 from watchword.domain.names import USER_PREFIX, check_urn
+from watchword.files import trust_group
 from watchword.settings import TABLE, Setting, load
 
 _BY_NAME = {setting.name: setting for setting in TABLE}
@@ -141,7 +142,9 @@ def with_settings(*names: str) -> Decorator:
         @wraps(command)
         def run(*args: Any, **flags: Any) -> Any:
             chosen = {name: flags.pop(name, None) for name in names}
-            return command(*args, settings=load(chosen), **flags)
+            settings = load(chosen)
+            trust_group(settings.trusted_group)
+            return command(*args, settings=settings, **flags)
 
         return setting_flags(*names)(run)
 

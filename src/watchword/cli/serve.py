@@ -18,6 +18,7 @@ from watchword.cli.output import say, say_json
 from watchword.cli.run import Command, WrongUse, allow_closed_output
 from watchword.domain.admin import Diagnostic, Level, bad, ok
 from watchword.domain.errors import OperatorError
+from watchword.files import trust_group
 from watchword.interpreter import exit_now
 from watchword.settings import TABLE, Settings, load_with_defaults
 
@@ -149,6 +150,7 @@ def _diagnose(wiring: Wiring, flags: dict[str, str | None]) -> Iterator[Diagnost
     from watchword.client.profiles import read_environment
 
     settings, problems, given = load_with_defaults(flags)
+    trust_group(settings.trusted_group)
     for problem in problems:
         yield bad("settings", problem.rstrip("."), "Correct it. The checks below ignore it.")
     if not problems:
