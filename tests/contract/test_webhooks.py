@@ -168,7 +168,7 @@ def test_answer_410_disables_it(sender: Sender, location: StoreLocation, harness
     )
     sender.queue()
     harness.token(1)
-    sender.run(sender.store.change_webhook(harness.precondition(), "a", name=None, url=None, filter=None, enabled=True))
+    sender.run(sender.store.change_webhook(harness.precondition(), "a", name=None, url=None, filter={}, enabled=True))
     harness.token(2)
     sender.queue()
     assert sender.types() == ["webhook.created", "webhook.updated", "token.created"]
@@ -178,9 +178,7 @@ def test_disabling_one_that_its_receiver_disabled_settles_it(sender: Sender, har
     sender.add(hook())
     sender.queue()
     sender.attempt(GONE)
-    sender.run(
-        sender.store.change_webhook(harness.precondition(), "a", name=None, url=None, filter=None, enabled=False)
-    )
+    sender.run(sender.store.change_webhook(harness.precondition(), "a", name=None, url=None, filter={}, enabled=False))
     assert (sender.webhook().state, sender.webhook().stop_reason) == (WebhookState.DISABLED, None)
     assert sender.run(sender.store.delivery_counts()) == DeliveryCounts(0, 0, 0)
 
@@ -235,7 +233,7 @@ def test_changes_write_their_events_without_path_and_secret(
 ) -> None:
     sender.add(hook())
     store, by = sender.store, harness.precondition()
-    changed = sender.run(store.change_webhook(by, "a", name="New", url=None, filter=None, enabled=False))
+    changed = sender.run(store.change_webhook(by, "a", name="New", url=None, filter={}, enabled=False))
     assert (changed.name, changed.state) == ("New", WebhookState.DISABLED)
     rotated = sender.run(store.rotate_webhook(by, "a", b"sealed again", HOUR))
     assert (rotated.sealed_secret, rotated.sealed_previous) == (b"sealed again", b"sealed")

@@ -64,7 +64,6 @@ from watchword.domain.webhooks import (
     DeliveryCounts,
     DeliveryPage,
     DeliveryState,
-    EventFilter,
     Webhook,
     WebhookPage,
 )
@@ -789,10 +788,12 @@ class WebhookStore(EventStore, Protocol):
         *,
         name: str | None,
         url: str | None,
-        filter: EventFilter | None,  # noqa: A002 - the schema's word
+        filter: Mapping[str, tuple[str, ...]],  # noqa: A002 - the schema's word
         enabled: bool | None,
     ) -> Webhook:
-        """With None nothing changes. A disabled webhook gets events from now on; a stopped one resumes its queue."""
+        """With None nothing changes, nor does a field of the filter that is absent. A disabled webhook gets events from
+        now on; a stopped one resumes its queue.
+        """
 
     async def rotate_webhook(
         self, precondition: WritePrecondition, webhook_id: str, sealed: bytes, overlap: int

@@ -86,16 +86,17 @@ class Webhooks:
 
     async def update(self, grant: Grant, webhook_id: str, fields: Mapping[str, Any]) -> Webhook:
         """Change a webhook. What is absent or null stays as it is."""
-        before = await self.get(grant, webhook_id)
+        grant.expect(MANAGE, also=AUDIT)
+        check_lower_id(webhook_id, "id")
         name, url, enabled = (fields.get(word) for word in ("name", "url", "enabled"))
         if name is not None:
             check_name(name)
         if url is not None:
             await self._client().check(url)
-        words = {field: fields[field] for field in FILTER_FIELDS if fields.get(field) is not None}
-        filter_ = check_filter(before.filter.fields() | words) if words else None
+        wanted = check_filter(fields).fields()
+        words = {field: wanted[field] for field in FILTER_FIELDS if fields.get(field) is not None}
         return await self._authority.change(
-            grant, self._store.change_webhook, webhook_id, name=name, url=url, filter=filter_, enabled=enabled
+            grant, self._store.change_webhook, webhook_id, name=name, url=url, filter=words, enabled=enabled
         )
 
     async def rotate(self, grant: Grant, webhook_id: str, overlap: str | None) -> tuple[Webhook, Secret[str]]:

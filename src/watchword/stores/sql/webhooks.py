@@ -5,7 +5,7 @@ is created gets each later event once.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -156,18 +156,19 @@ class SqlWebhooks(SqlPart):
         *,
         name: str | None,
         url: str | None,
-        filter: EventFilter | None,  # noqa: A002 - the schema's word
+        filter: Mapping[str, tuple[str, ...]],  # noqa: A002 - the schema's word
         enabled: bool | None,
     ) -> Webhook:
         now = await check_precondition(tx, precondition, exclusive=[WEBHOOKS])
         found = await _locked(tx, webhook_id)
-        if found.set_name is not None and (name, url, filter) != (None, None, None):
+        if found.set_name is not None and ((name, url) != (None, None) or filter):
             raise Fault(
                 Reason.POLICY_DECLARED_ELSEWHERE,
                 f"The policy set {found.set_name} declares this webhook. Change its policy file.",
                 set=found.set_name,
             )
-        changed = replace(found, name=name or found.name, url=url or found.url, filter=filter or found.filter)
+        merged = EventFilter(*{**found.filter.fields(), **filter}.values())
+        changed = replace(found, name=name or found.name, url=url or found.url, filter=merged)
         changed = await switched(tx, changed, enabled=enabled)
         if changed == found:
             return found
