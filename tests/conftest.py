@@ -98,8 +98,10 @@ def _exempt_from_collection() -> None:
 
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """One server with default settings, shared by the tests of a process; each test uses actors of its own."""
-    with Server(tmp_path_factory.mktemp("server")) as running:
+    """One server with default settings, shared by the tests of a process; each test uses actors of its own. The root
+    actor, which they share, may make as many changes as they need.
+    """
+    with Server(tmp_path_factory.mktemp("server"), "--actor-daily-changes", "1000000") as running:
         yield running
 
 

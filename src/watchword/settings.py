@@ -224,6 +224,10 @@ class Settings:
         "5", "Percent of a processor per worker for new documents, searches and writes of one actor; 0: no limit.",
         values.between(0, 100), per_instance=True,
     )
+    actor_daily_changes: int = setting(
+        "10000", "Changes, other than to create and revoke tokens, that one actor may make in a day, half of them at "
+        "once; 0: no limit.", values.between(0, 1_000_000_000),
+    )
     webhook_allowed_networks: tuple[Network, ...] = setting(
         "", "Networks (CIDR) that are not public and that webhooks may be sent to, also by http.", values.networks
     )

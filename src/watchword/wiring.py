@@ -127,7 +127,7 @@ async def open_service(
         salt = await keys.settle()
         usage = UsageRecorder(store)
         rejections, counter = RejectionLog(store, clock), TokenCounter(store, clock)
-        authority = Authority(store, identifier(salt, settings.datahub_salt), usage)
+        authority = Authority(store, identifier(salt, settings.datahub_salt), usage, settings.actor_daily_changes)
         tokens = Tokens(store, authority, keys, salt, settings.lifetimes, settings.max_live_tokens, clock, counters)
         sessions = Sessions(store, authority, salt, clock, settings.session_limits, new_session)
         logins = DeviceSettings(settings.device_clients, settings.login_days, settings.lifetimes)

@@ -19,6 +19,8 @@ from watchword.domain.errors import Fault
 from watchword.http.graphql.context import (
     ACTOR_BURST,
     ACTOR_SHARE,
+    DAILY_WRITES,
+    DAY_SECONDS,
     MAX_ACTORS,
     MAX_WRITE_WAIT,
     SHARED_FACTOR,
@@ -268,3 +270,26 @@ def test_writes_beyond_the_longest_wait_are_rejected() -> None:
     assert MAX_WRITE_WAIT / 2 < waits[-1] <= MAX_WRITE_WAIT
     budget.check("a")
     assert [ProcessorBudget(0).charge_write("a") for _ in range(3)] == [0.0] * 3
+
+
+def test_actor_writes_no_more_tokens_than_those_of_a_day() -> None:
+    clock = Clock()
+    budget, written = ProcessorBudget(clock=clock), 0
+
+    def write_all() -> None:
+        nonlocal written
+        while True:
+            budget.charge_write("a")
+            written += 1
+            clock.now += WRITE_SECONDS / ACTOR_SHARE
+
+    def refused() -> str:
+        with pytest.raises(Fault) as rejected:
+            write_all()
+        return rejected.value.reason.word
+
+    while clock.now < DAY_SECONDS:
+        assert refused() == "too_many_changes"
+        clock.now += 3_600
+    assert DAILY_WRITES / 2 < written <= DAILY_WRITES
+    assert budget.charge_write("b") == 0.0, "others write"

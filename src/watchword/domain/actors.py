@@ -203,6 +203,7 @@ class WritePrecondition:
     peer: str
     request_id: str
     by_possession: bool = False  # whether possession of the token is enough
+    daily_changes: int = 0  # how many the actor may make; 0: any number
 
     @property
     def is_unconditional(self) -> bool:
@@ -266,6 +267,7 @@ class Grant(NamedTuple):
     also: tuple[Privilege, ...] = ()  # and each of these
     scopes: frozenset[str] = NO_SCOPES
     policies: PolicySet = PolicySet(0, ())
+    daily_changes: int = 0
 
     def expect(self, *any_of: Privilege, also: Collection[Privilege] = ()) -> None:
         """Guards against a bug: a grant that was authorized for something else, or for less."""
@@ -297,7 +299,8 @@ class Grant(NamedTuple):
     @property
     def precondition(self) -> WritePrecondition:
         by = self.caller
-        return WritePrecondition(by.actor, by.bearer_id, by.snapshot.policy_version, by.peer, by.request_id)
+        version, changes = by.snapshot.policy_version, self.daily_changes
+        return WritePrecondition(by.actor, by.bearer_id, version, by.peer, by.request_id, daily_changes=changes)
 
 
 @dataclass(frozen=True, slots=True)

@@ -127,6 +127,7 @@ class Reason(Enum):
     ADDRESS_TOO_LONG = URI_TOO_LONG, "The path and query string are too long."
     NOT_JSON = UNSUPPORTED_MEDIA_TYPE, "The content type is not application/json."
     PROCESSOR_BUDGET_USED = THROTTLED, "The actor has used its processor time; retry after `retryAfter` seconds."
+    TOO_MANY_CHANGES = THROTTLED, "The actor has made its changes for now; retry after `retryAfter` seconds."
     TOO_MANY_SIGN_INS = THROTTLED, "The token, actor or address signed in too often; retry after `retryAfter` seconds."
     TOO_MANY_CODES = (
         THROTTLED,

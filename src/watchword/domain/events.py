@@ -4,7 +4,7 @@ For a SIEM an event has the fields of the Elastic Common Schema (ECS).
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any, NamedTuple, Protocol, Self
@@ -158,6 +158,27 @@ class Action(DescribedWord):
 
 
 _WORDS = tuple(action.value for action in Action)
+# Of these, an actor may cause any number. Tokens have limits of their own (`ProcessorBudget.charge_write`). The others
+# take away what a counted change, or a sign-in, has added before.
+_UNCOUNTED = frozenset(
+    {
+        Action.TOKEN_CREATED,
+        Action.TOKEN_DERIVED,
+        Action.TOKEN_ROTATED,
+        Action.TOKEN_REPLAYED,
+        Action.TOKEN_REVOKED,
+        Action.TOKEN_FOUND_BY_SCAN,
+        Action.TOKENS_REVOKED,
+        Action.ACCOUNT_DELETED,
+        Action.POLICY_DELETED,
+        Action.GROUP_DELETED,
+        Action.GROUP_MEMBERS_REMOVED,
+        Action.ACTOR_SUSPENDED,
+        Action.OPERATION_CANCEL_REQUESTED,
+        Action.SESSION_ENDED,
+        Action.WEBHOOK_DELETED,
+    }
+)
 
 Detail = str | int | bool | list[str] | None
 
@@ -169,6 +190,11 @@ class Event:
     action: Action
     target: str
     detail: dict[str, Detail] = field(default_factory=dict)
+
+
+def counts_as_change(events: Iterable[Event]) -> bool:
+    """Whether a write with these events counts against the daily changes of its actor: once, however many they are."""
+    return any(event.action not in _UNCOUNTED for event in events)
 
 
 @dataclass(frozen=True, slots=True)

@@ -591,6 +591,9 @@ class EventStore(Protocol):
     async def prune_events(self, before: int, most: int) -> int:
         """Delete at most `most` of the oldest events from before this time; returns how many."""
 
+    async def purge_change_rates(self, most: int) -> int:
+        """Forget at most `most` actors that may make a whole burst of changes again; returns how many."""
+
 
 class OperationStore(Protocol):
     async def node_id(self) -> str:

@@ -30,13 +30,17 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 ATTEMPTS = 8
+REFUSED_SECONDS = 0.2
 MAX_RIGHTS = 5_000
 """How many actors and limits are remembered with what they may do under the policies in memory."""
 
 
 class Authority:
-    def __init__(self, store: Store, token_id: Callable[[bytes], str], usage: UsageRecorder) -> None:
+    def __init__(
+        self, store: Store, token_id: Callable[[bytes], str], usage: UsageRecorder, daily_changes: int = 0
+    ) -> None:
         self._store = store
+        self._daily_changes = daily_changes
         self._find_now = store.find_bearer_now
         self.verifies_now = self._find_now is not None
         """Whether `verify_now` can succeed."""
@@ -94,7 +98,7 @@ class Authority:
             policies = await self._policies_at(caller.snapshot.policy_version)
             if policies.version == caller.snapshot.policy_version:
                 rights = self._rights_of(caller.actor, caller.snapshot.groups, caller.limits)
-                grant = Grant(caller, rights.privileges, any_of, also, rights.scopes, policies)
+                grant = Grant(caller, rights.privileges, any_of, also, rights.scopes, policies, self._daily_changes)
                 grant.check()
                 return grant
             caller = await self._renewed(caller)
@@ -107,6 +111,11 @@ class Authority:
                 return await action(grant)
             except Stale:
                 grant = await self.authorize(await self._renewed(grant.caller), *grant.required, also=grant.also)
+            except Fault as fault:
+                if fault.reason is Reason.TOO_MANY_CHANGES:
+                    # A client that retries immediately would cost as much as a change.
+                    await asyncio.sleep(REFUSED_SECONDS)
+                raise
         raise contended()
 
     async def change(

@@ -200,6 +200,7 @@ class Purge:
         await in_batches(store.purge_idempotency_records)
         await in_batches(store.purge_sessions)
         await in_batches(store.purge_devices)
+        await in_batches(store.purge_change_rates)
         await in_batches(lambda most: store.prune_mails(now - MAIL_DAYS * DAY, most))
         if self._group_days:
             await in_batches(lambda most: store.drop_external_groups(now - self._group_days * DAY, most))

@@ -31,9 +31,11 @@ ACTOR_BURST, WORKER_BURST = 1.0, 2.5
 WRITE_SECONDS = 0.0005
 """What a write of a token is charged, about what it costs: 2,000 at once, and 100 a second after that."""
 MAX_WRITE_WAIT = 2.0
+DAILY_WRITES = 50_000
+"""Writes of tokens that a worker allows an actor in a day, half of them at once."""
 MAX_ACTORS = 4_096
 """Actors remembered. A forgotten actor starts with a full bucket; the shared bucket is not affected."""
-MAX_WAIT = 60
+MAX_WAIT, DAY_SECONDS = 60, 86_400
 MAX_NAMES = 10_000
 """Actors of one list whose names are looked up. The others have none."""
 MAX_FOLLOWED = 100
@@ -92,6 +94,11 @@ class ProcessorBudget:
 
         self._actors, self._writers = lru_cache(MAX_ACTORS)(full), lru_cache(MAX_ACTORS)(full)
 
+        def full_day(_actor: str) -> _Bucket:
+            return _Bucket(DAILY_WRITES / 2 / DAY_SECONDS, DAILY_WRITES / 2, clock())
+
+        self._days = lru_cache(MAX_ACTORS)(full_day)
+
     def __len__(self) -> int:
         return self._actors.cache_info().currsize
 
@@ -124,7 +131,15 @@ class ProcessorBudget:
         """
         if not self._share:
             return 0.0
-        bucket, now = self._writers(actor), self._clock()
+        bucket, day, now = self._writers(actor), self._days(actor), self._clock()
+        if day.fill(now) * DAILY_WRITES / 2 < 1:
+            seconds = math.ceil(DAY_SECONDS * 2 / DAILY_WRITES)
+            raise Fault(
+                Reason.TOO_MANY_CHANGES,
+                f"An actor may create, derive, rotate and change {DAILY_WRITES:,} tokens a day, half of them at once. "
+                f"Try again in {seconds} s.",
+                retryAfter=seconds,
+            )
         wait = max(0.0, -bucket.fill(now) * ACTOR_BURST / self._share)
         if wait > MAX_WRITE_WAIT:
             raise Fault(
@@ -134,6 +149,7 @@ class ProcessorBudget:
                 retryAfter=math.ceil(wait),
             )
         bucket.spend(WRITE_SECONDS, now)
+        day.spend(1, now)
         return wait
 
 

@@ -100,7 +100,15 @@ NUMBERED = {
 
 
 _LOCKED = ", ".join(
-    [*(table.name for table in TABLES), "sessions", "devices", "token_totals", "probes", "retention_leases"]
+    [
+        *(table.name for table in TABLES),
+        "sessions",
+        "devices",
+        "token_totals",
+        "probes",
+        "retention_leases",
+        "change_rates",
+    ]
 )
 
 

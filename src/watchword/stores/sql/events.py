@@ -108,6 +108,10 @@ class SqlEvents(SqlPart):
         return int(row[0])
 
     @transaction
+    async def purge_change_rates(self, tx: Transaction, most: int) -> int:
+        return await delete_oldest(tx, "change_rates", "actor_urn", "full_at", await tx.now(), most)
+
+    @transaction
     async def lease_cursor(self, tx: Transaction, name: str, holder: str, millis: int) -> int | None:
         is_known = await tx.fetchval("SELECT 1 FROM event_cursors WHERE name = $1", name)
         start = 0 if is_known else await last_settled(tx)

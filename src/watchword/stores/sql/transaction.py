@@ -11,10 +11,11 @@ from functools import wraps
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from watchword.domain.actors import WritePrecondition
-from watchword.domain.errors import Stale
-from watchword.domain.events import Event
+from watchword.domain.errors import Reason, Stale, too_often
+from watchword.domain.events import Event, counts_as_change
 from watchword.domain.filters import SEARCH_SECONDS
 from watchword.domain.idempotency import IdempotencyRecord
+from watchword.domain.lifetimes import DAY
 from watchword.domain.ports import Clock
 from watchword.domain.tokens import TokenRecord
 from watchword.stores import rows
@@ -211,6 +212,13 @@ PRECONDITION_SQL = """
           AND (expires_at IS NULL OR expires_at > (SELECT coalesce($4::bigint, now_ms())))))"""
 _CHECK = f"SELECT {PRECONDITION_SQL}, coalesce($4::bigint, now_ms())"
 ADD_EVENT = rows.insert("events", rows.EVENT)
+# When the actor may make a whole burst again. A later time than a burst ahead comes from a clock that was set back.
+_COUNT_CHANGE = """
+INSERT INTO change_rates (actor_urn, full_at) VALUES ($1, $2::bigint + $3::bigint)
+ON CONFLICT (actor_urn) DO UPDATE SET full_at = $3::bigint + CASE
+    WHEN change_rates.full_at > $2::bigint + $4::bigint THEN $2::bigint + $4::bigint - $3::bigint
+    WHEN change_rates.full_at > $2::bigint THEN change_rates.full_at ELSE $2::bigint END
+RETURNING full_at"""
 
 
 async def check_precondition(
@@ -237,8 +245,10 @@ async def check_precondition(
     return int(now)
 
 
-async def write_events(tx: Transaction, precondition: WritePrecondition, events: Iterable[Event], now: int) -> None:
+async def write_events(tx: Transaction, precondition: WritePrecondition, events: Sequence[Event], now: int) -> None:
     by = precondition
+    if by.daily_changes and counts_as_change(events):
+        await _count_change(tx, by, now)
     values = [
         (now, by.actor, by.bearer_id, e.action.value, e.target, by.peer, by.request_id, rows.json_text(e.detail))
         for e in events
@@ -247,6 +257,19 @@ async def write_events(tx: Transaction, precondition: WritePrecondition, events:
         await tx.execute(ADD_EVENT, *values[0])
     else:
         await tx.executemany(ADD_EVENT, values)
+
+
+async def _count_change(tx: Transaction, by: WritePrecondition, now: int) -> None:
+    """Half of the daily changes at once, and the other half over the day: never more in any 24 hours. The row stays
+    locked until the commit, so that instances share the count.
+    """
+    interval = max(2 * DAY // by.daily_changes, 1)
+    burst = max(DAY, interval)
+    full_at: int = await tx.fetchval(_COUNT_CHANGE, by.actor, now, interval, burst)
+    wait = full_at - now - burst
+    if wait > 0:
+        message = f"An actor may make {by.daily_changes:,} changes a day, half of them at once."
+        raise too_often(Reason.TOO_MANY_CHANGES, wait, message)
 
 
 async def page(

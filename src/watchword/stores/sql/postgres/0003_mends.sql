@@ -12,3 +12,8 @@ CREATE TABLE resources (
     id       text COLLATE "C" NOT NULL UNIQUE,
     set_name text COLLATE "C" NOT NULL
 );
+-- When each actor may make a whole burst of changes again.
+CREATE TABLE change_rates (
+    actor_urn text COLLATE "C" PRIMARY KEY,
+    full_at bigint NOT NULL
+);

@@ -12,3 +12,8 @@ CREATE TABLE resources (
     id       TEXT NOT NULL UNIQUE,
     set_name TEXT NOT NULL
 ) STRICT, WITHOUT ROWID;
+-- When each actor may make a whole burst of changes again.
+CREATE TABLE change_rates (
+    actor_urn TEXT PRIMARY KEY,
+    full_at INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
