@@ -2,7 +2,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.strategies import ACTORS, GROUPS, policies
-from watchword.domain.policies import GrantedVia, Policy, PolicySet, Privilege, grants_of
+from watchword.domain.policies import GrantedVia, Holder, Policy, PolicySet, Privilege, grants_of, page_of_holders
 
 sets = st.lists(policies(), max_size=8)
 actors = st.sampled_from(ACTORS)
@@ -27,3 +27,18 @@ def test_each_ground_grants_the_privilege_alone(
         assert privilege in PolicySet(1, (match.policy,)).granted(actor, mine)
         assert (match.via is GrantedVia.GROUP) is bool(mine)
         assert match.right in match.policy.privileges
+
+
+@given(sets, st.dictionaries(actors, memberships.map(tuple)), privileges, st.integers(0, 12), st.integers(0, 12))
+def test_a_page_of_holders_is_a_part_of_all_holders(
+    held: list[Policy], known: dict[str, tuple[str, ...]], privilege: Privilege, start: int, count: int
+) -> None:
+    everyone = [Holder(None, match) for match in grants_of(held, "", (), privilege)]
+    of_actors = [
+        Holder(actor, match)
+        for actor, groups in sorted(known.items())
+        for match in grants_of(held, actor, groups, privilege)
+        if match.via is not GrantedVia.ALL_USERS
+    ]
+    expected = (*everyone, *of_actors)
+    assert page_of_holders(held, privilege, known, start, count) == (len(expected), expected[start : start + count])

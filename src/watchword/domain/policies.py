@@ -12,9 +12,11 @@ by the API joins the set. Policies that the set no longer declares are deleted o
 and of the API stay unchanged; declaring a policy of another set is a conflict.
 """
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from itertools import chain
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 from watchword.domain.errors import Fault, Reason, check_length, invalid
@@ -597,16 +599,21 @@ def granting_policies(policies: Iterable[Policy], right: Right) -> tuple[Policy,
     )
 
 
-def holders_of(policies: Iterable[Policy], right: Right, memberships: Memberships) -> tuple[Holder, ...]:
-    """All users first, then these actors by urn."""
-    some = tuple(policies)
-    everyone = [Holder(None, match) for match in grants_of(some, "", (), right)]
-    return (
-        *everyone,
-        *(
-            Holder(actor, match)
-            for actor, groups in sorted(memberships.items())
-            for match in grants_of(some, actor, groups, right)
-            if match.via is not GrantedVia.ALL_USERS
-        ),
-    )
+def page_of_holders(
+    policies: Iterable[Policy], right: Right, memberships: Memberships, start: int, count: int
+) -> tuple[int, tuple[Holder, ...]]:
+    """How many holders there are, and some of them: all users first, then these actors by urn. Only those are built:
+    there may be as many as policies times actors.
+    """
+    some = granting_policies(policies, right)
+    ways = Counter(chain.from_iterable(chain(policy.users, policy.groups) for policy in some))
+    found = [Holder(None, match) for match in grants_of(some, "", (), right)]
+    total, found = len(found), found[start : start + count]
+    for actor, groups in sorted(memberships.items()):
+        number = ways[actor] + sum(map(ways.__getitem__, groups))
+        if total < start + count and total + number > start:
+            mine = [policy for policy in some if actor in policy.users or not policy.groups.isdisjoint(groups)]
+            matches = [m for m in grants_of(mine, actor, groups, right) if m.via is not GrantedVia.ALL_USERS]
+            found += [Holder(actor, match) for match in matches[max(0, start - total) : start + count - total]]
+        total += number
+    return total, tuple(found)

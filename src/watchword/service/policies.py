@@ -1,5 +1,6 @@
 """Policies, groups and the status of actors. Changes take effect at the next request."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, replace
 
@@ -33,8 +34,8 @@ from watchword.domain.policies import (
     denied,
     granting_policies,
     grants_of,
-    holders_of,
     out_of_scope,
+    page_of_holders,
     right_changes,
 )
 from watchword.domain.ports import Group, Store
@@ -186,8 +187,8 @@ class Policies:
         changes = right_changes(found, before, after, memberships)
         return PolicyEffect(applies_to(after, memberships), changes, complete=len(memberships) <= MAX_ACTORS)
 
-    async def holders(self, grant: Grant, right: Right) -> tuple[tuple[Holder, ...], bool]:
-        """Who holds a privilege or scope, once for each way, and whether these are all."""
+    async def holders(self, grant: Grant, right: Right, start: int, count: int) -> tuple[int, tuple[Holder, ...], bool]:
+        """Who holds a privilege or scope, once for each way: how many, a page, and whether all were looked at."""
         grant.expect(MANAGE)
         policies = granting_policies((await self._store.policies()).policies, right)
         memberships = await self._store.memberships(
@@ -195,7 +196,8 @@ class Policies:
             {group for policy in policies for group in policy.groups},
             MAX_ACTORS,
         )
-        return holders_of(policies, right, memberships), len(memberships) <= MAX_ACTORS
+        total, found = await asyncio.to_thread(page_of_holders, policies, right, memberships, start, count)
+        return total, found, len(memberships) <= MAX_ACTORS
 
     async def actors(self, grant: Grant, search: ActorSearch, seconds: float) -> ActorPage:
         grant.expect(*SEE_ACTORS)

@@ -99,12 +99,11 @@ async def list_privileges(_: Any, __: Info) -> list[Json]:
 async def list_privilege_holders(_: Any, info: Info, input: Json) -> Json:
     policies, grant = await info.context.authorize_policies()
     page = page_of(input)
-    found, complete = await policies.holders(grant, right_of(input["privilege"], "privilege"))
-    rows = found[page["start"] :][: page["count"]]
+    total, rows, complete = await policies.holders(grant, right_of(input["privilege"], "privilege"), **page)
     actors = [holder.actor for holder in rows if holder.actor is not None]
     shown = await policies.shown_actors(grant, dict.fromkeys(actors))
     return page | {
-        "total": len(found),
+        "total": total,
         "complete": complete,
         "holders": [_holder_json(holder, shown) for holder in rows],
     }

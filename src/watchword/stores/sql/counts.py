@@ -138,7 +138,7 @@ class SqlUses(SqlPart):
     async def uses_of(self, ids: Collection[str], since: int) -> dict[str, dict[int, int]]:
         sql = f"SELECT token_id, day, uses FROM token_uses WHERE token_id {self._db.dialect.any_of('$1')} AND day >= $2"
         found: defaultdict[str, dict[int, int]] = defaultdict(dict)
-        for token_id, day, uses in await self._db.fetch(sql, list(ids), since):
+        for token_id, day, uses in await self.fetch_of(ids, sql, since):
             found[token_id][day] = uses
         return found
 
@@ -146,7 +146,7 @@ class SqlUses(SqlPart):
         any_of = self._db.dialect.any_of("$1")
         sql = f"SELECT token_id, network FROM token_networks WHERE token_id {any_of} ORDER BY first_at, network"
         found: defaultdict[str, tuple[str, ...]] = defaultdict(tuple)
-        for token_id, network in await self._db.fetch(sql, list(ids)):
+        for token_id, network in await self.fetch_of(ids, sql):
             found[token_id] += (network,)
         return found
 

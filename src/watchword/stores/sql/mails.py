@@ -36,6 +36,7 @@ from watchword.stores.sql.transaction import (
     actor_lock,
     check_precondition,
     delete_oldest,
+    snapshot,
     transaction,
     write_events,
 )
@@ -114,11 +115,11 @@ class SqlMails(SqlPart):
         await tx.execute(_SETTLE, mail.number, mail.attempts, made.state.value, made.error, made.next_at, now)
         return made.state
 
-    async def waiting_mails(self, most: int, *, late: bool = False) -> int:
+    @snapshot
+    async def waiting_mails(self, tx: Transaction, most: int, *, late: bool = False) -> int:
         which = "AND (attempts > 0 OR next_at <= (SELECT now_ms()))" if late else ""
         waiting = f"SELECT 1 FROM mails WHERE state = '{MailState.WAITING.value}' {which} LIMIT $1"
-        row = await self._db.row(f"SELECT count(*) FROM ({waiting}) AS waiting", most)
-        return 0 if row is None else int(row[0])
+        return int(await tx.fetchval(f"SELECT count(*) FROM ({waiting}) AS waiting", most))
 
     @transaction
     async def prune_mails(self, tx: Transaction, before: int, most: int) -> int:

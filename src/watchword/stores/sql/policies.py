@@ -300,7 +300,7 @@ class SqlActors(SqlPart):
 
     async def suspended_among(self, actors: Collection[str]) -> frozenset[str]:
         sql = f"SELECT urn FROM actors WHERE status = 'SUSPENDED' AND urn {self._db.dialect.any_of('$1')}"
-        return frozenset(urn for (urn,) in await self._db.fetch(sql, list(actors)))
+        return frozenset(urn for (urn,) in await self.fetch_of(actors, sql))
 
     async def actor_state(self, actor: str) -> ActorState:
         row = await self._db.row("SELECT urn, status, changed_at, changed_by, email FROM actors WHERE urn = $1", actor)
@@ -312,7 +312,7 @@ class SqlActors(SqlPart):
         SELECT urn, name, NULL, NULL FROM service_accounts WHERE urn {any_of}
         UNION ALL SELECT urn, display_name, email, status FROM actors WHERE urn {any_of}"""
         shown: dict[str, ShownActor] = {}
-        for urn, name, email, status in await self._db.fetch(sql, list(actors)):
+        for urn, name, email, status in await self.fetch_of(actors, sql):
             before = shown.get(urn, NOTHING_STORED)
             suspended = before.suspended or status == ActorStatus.SUSPENDED.value
             shown[urn] = ShownActor(name or before.name, email or before.email, suspended)

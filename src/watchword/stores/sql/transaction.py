@@ -5,7 +5,7 @@ it: SQLite's writer thread to its end without a pause, PostgreSQL's on a connect
 say differently has a name in `Dialect`.
 """
 
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
@@ -25,6 +25,7 @@ Observe = Callable[[str, float], None]
 """Called with the name and the seconds of each access."""
 LONG_SECONDS = 60.0
 """What `write_long` may take."""
+FEW_KEYS = 100
 
 # Names of locks. PostgreSQL takes them in one order; SQLite has one writer and takes none.
 POLICIES = "policies"
@@ -178,6 +179,12 @@ class SqlPart:
         """Runs the work by this method of the database."""
         method: Callable[[Work[T]], Coroutine[Any, Any, T]] = getattr(self._db, way)
         return method(work)
+
+    async def fetch_of(self, keys: Collection[str], sql: str, *bound: Any) -> Sequence[rows.Row]:
+        """The rows of these keys, the first parameter. Those of many are not read on the event loop."""
+        if len(keys) <= FEW_KEYS:
+            return await self._db.fetch(sql, list(keys), *bound)
+        return await self._db.scan(lambda tx: tx.fetch(sql, list(keys), *bound))
 
 
 Part = TypeVar("Part", bound=SqlPart)

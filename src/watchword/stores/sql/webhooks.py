@@ -85,7 +85,7 @@ SELECT NOT EXISTS (SELECT 1 FROM event_cursors WHERE name = '{CURSOR}' AND held_
         AND {_LAST_EVENT} > coalesce((SELECT seq FROM event_cursors WHERE name = '{CURSOR}'), 0)
     OR EXISTS (SELECT 1 FROM webhooks WHERE {_IS_DUE})),
     EXISTS (SELECT 1 FROM webhooks)"""
-_DUE = f"{_SELECT} WHERE {_IS_DUE} ORDER BY due_at, id"
+_DUE = f"SELECT {COLUMNS}, 0 FROM webhooks WHERE {_IS_DUE} ORDER BY due_at, id"
 _HAS_LEASE = f"SELECT 1 FROM event_cursors WHERE name = '{CURSOR}' AND holder = $1 AND held_until > (SELECT now_ms())"
 
 DELIVERY = "number, webhook, message, event_seq, type, payload, state, made_at, delivered_at, attempts"
@@ -321,8 +321,9 @@ class SqlWebhooks(SqlPart):
             return changed
         return webhook
 
-    async def delivery_counts(self) -> DeliveryCounts:
-        row = await self._db.row(_COUNTS)
+    @snapshot
+    async def delivery_counts(self, tx: Transaction) -> DeliveryCounts:
+        row = await tx.fetchrow(_COUNTS)
         assert row is not None
         return DeliveryCounts(*map(int, row))
 
