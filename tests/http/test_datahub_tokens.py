@@ -153,7 +153,7 @@ def test_scan_finds_tokens_of_datahub(server: Server, imported: Imported, actor:
     shown = [(hit["status"], hit["id"], hit["actorUrn"], hit["issuer"]) for hit in json.loads(found.stdout)]
     assert shown == [("ACTIVE", carried.id, actor, ISSUER), ("FOREIGN", None, actor, ISSUER)]
     assert server.verify(carried.token).status_code == 204
-    ended = watchword("token", "scan", "-", "--revoke", *caller, stdin=carried.token)
+    ended = watchword("token", "scan", "-", "--revoke", "--yes", *caller, stdin=carried.token)
     assert (ended.returncode, json.loads(ended.stdout)[0]["status"]) == (0, "REVOKED")
 
 

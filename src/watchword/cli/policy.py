@@ -32,7 +32,7 @@ from watchword.cli.output import (
     warn,
     with_name,
 )
-from watchword.cli.remote import can_ask, confirm, urn_argument, with_client, with_client_only
+from watchword.cli.remote import confirm, need_confirmation, urn_argument, with_client, with_client_only
 from watchword.cli.run import Command, CommandGroup, read_input
 from watchword.client.errors import Unauthorized
 from watchword.domain import policies as domain
@@ -309,16 +309,18 @@ def apply(client: "Client", file: Path, prune: bool, dry_run: bool, yes: bool, a
 
     FILE declares one set of policies, groups, service accounts, retention rules, webhooks and resources (`set: NAME`,
     by default the set default). Those of other sets, and those made with `policy create` or the API, stay. What the set
-    has and FILE does not declare is removed only with --prune, and at a terminal you are asked first. Accounts are
-    never removed.
+    has and FILE does not declare is removed only with --prune, after a question or with --yes. Accounts are never
+    removed.
 
     Example: watchword policy apply policies.yaml --dry-run
     """
+    if prune:
+        need_confirmation(yes=yes, dry_run=dry_run)
     apply_file = _reader(client, file)
     if dry_run:
         _show_drift(apply_file(prune=prune, dry_run=True), as_json=as_json)
         return
-    if prune and not yes and can_ask():
+    if prune and not yes:
         plan = apply_file(prune=True, dry_run=True)
         removed = [name for kind, name, *_ in _changes(plan) if kind == "DELETE"]
         if removed:

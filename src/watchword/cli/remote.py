@@ -359,11 +359,15 @@ def can_ask() -> bool:
 def need_confirmation(*, yes: bool, dry_run: bool = False) -> None:
     """Fail early if a prompt is needed but there is no terminal."""
     if not dry_run and not yes and not can_ask():
-        raise WrongUse("Not a terminal. Pass --yes to confirm or --dry-run to preview.")
+        context = click.get_current_context(silent=True)
+        can_preview = context is not None and any(param.name == "dry_run" for param in context.command.params)
+        preview = " or --dry-run to preview" if can_preview else ""
+        raise WrongUse(f"Not a terminal. Pass --yes to confirm{preview}.")
 
 
 def confirm(question: str, *, yes: bool) -> None:
-    """Ask at a terminal; a script has decided already."""
+    """Ask before something is destroyed. Without a terminal, --yes is required."""
+    need_confirmation(yes=yes)
     sys.stdout.flush()  # what the question is about comes first
-    if not yes and can_ask() and not click.confirm(one_line(question), err=True):
+    if not yes and not click.confirm(one_line(question), err=True):
         raise OperatorError("Nothing was changed.")

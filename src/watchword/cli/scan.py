@@ -27,7 +27,7 @@ import click
 
 from watchword.cli.options import json_flag, yes_flag
 from watchword.cli.output import Column, json_value, plural, progress, say, show_list, warn, without_tokens
-from watchword.cli.remote import ServerFlags, confirm, open_client, with_connection
+from watchword.cli.remote import ServerFlags, confirm, need_confirmation, open_client, with_connection
 from watchword.cli.run import Command, WrongUse
 from watchword.client.errors import NotFound, Unauthenticated, Unauthorized
 from watchword.client.profiles import ChosenServer
@@ -126,8 +126,10 @@ def scan(paths: tuple[str, ...], revoke: bool, yes: bool, as_json: bool, connect
 
     Example: watchword token scan . --token-file ~/.watchword
     Example: git log -p --all | watchword token scan -
-    Example: watchword token scan /srv/backup --revoke --url https://tokens.example.org
+    Example: watchword token scan /srv/backup --revoke --yes --url https://tokens.example.org
     """
+    if revoke:
+        need_confirmation(yes=yes)
     if paths.count("-") > 1:
         raise WrongUse("Standard input (-) can be read once.")
     asks = connection.has_caller

@@ -617,7 +617,7 @@ def _revoke_one(client: "Client", number: int, word: str, *, cascade: bool) -> s
     except (BadRequest, Conflict, NotFound, Unauthorized) as error:
         if isinstance(error, Unauthorized) and not is_token(word):
             raise
-        by_possession = " To revoke it as its holder: watchword token scan - --revoke" if is_token(word) else ""
+        by_possession = " To revoke it as its holder: watchword token scan - --revoke --yes" if is_token(word) else ""
         warn(f"{shown}: {explain(error)}{by_possession}")
         return None
     return token_id

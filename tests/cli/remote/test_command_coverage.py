@@ -192,7 +192,7 @@ def test_unknown_token_is_not_reported_as_revoked(server: Server, tmp_path: Path
     forged = f"{head}.{claims}.{signature[::-1]}"
     (tmp_path / "a").write_text(forged)
     (tmp_path / "b").write_text(made["accessToken"])
-    ran = watchword("token", "scan", str(tmp_path), "--revoke", "--url", server.url)
+    ran = watchword("token", "scan", str(tmp_path), "--revoke", "--yes", "--url", server.url)
     assert ran.returncode == 0, ran.stderr
     told = ran.stdout.splitlines()[-2:]
     assert told == [

@@ -30,7 +30,7 @@ def test_group_commands_manage_members_and_delete(server: Server, run: Run, done
     assert shown == {"urn": urn, "name": "Operations", "description": None, "memberCount": 1, "set": None}
     assert urn in [group["urn"] for group in json.loads(done("group", "list", "--json"))]
     assert any(line.split()[:3] == [urn, "Operations", "1"] for line in done("group", "list").splitlines())
-    assert done("group", "delete", "cli-ops") == f"Deleted {urn}\n"
+    assert done("group", "delete", "cli-ops", "--yes") == f"Deleted {urn}\n"
     gone = run("group", "show", "cli-ops")
     assert (gone.returncode, gone.stdout, len(gone.stderr.splitlines())) == (1, "", 1)
 
@@ -143,8 +143,8 @@ def test_policies_are_listed_shown_and_deleted(server: Server, run: Run, done: D
     assert (actors["users"], actors["groups"], actors["allUsers"]) == ([actor], [], False)
     (line,) = [line for line in done("policy", "list").splitlines() if line.startswith(urn)]
     assert line.split()[-4:] == [actor, GENERATE, "-", "-"]
-    assert done("policy", "delete", urn) == f"Deleted {urn}\n"
-    for words in (("show", urn), ("delete", urn), ("delete", "root")):
+    assert done("policy", "delete", urn, "--yes") == f"Deleted {urn}\n"
+    for words in (("show", urn), ("delete", urn, "--yes"), ("delete", "root", "--yes")):
         ran = run("policy", *words)
         assert (ran.returncode, ran.stdout, len(ran.stderr.splitlines())) == (1, "", 1)
 

@@ -49,7 +49,7 @@ def test_policy_file_is_applied_changed_and_exported(make_server: Callable[..., 
         ("UPDATE", "own-tokens"),
         ("DELETE", "readers"),
     ]
-    lines = apply(SECOND, "--prune")
+    lines = apply(SECOND, "--prune", "--yes")
     assert lines[0] == "~ urn:li:servicePolicy:own-tokens"
     assert lines[1:-1] == [
         '    description: null -> "Everybody."',
@@ -127,7 +127,7 @@ def test_policy_removal_asks_at_a_terminal(make_server: Callable[..., Server], t
     server, file = make_server(), tmp_path / "policies.yaml"
     words = ("policy", "apply", str(file), "--url", server.url, "--as", ADMIN, "--prune")
     file.write_text(FIRST)
-    assert watchword(*words).returncode == 0
+    assert watchword(*words, "--yes").returncode == 0
     file.write_text(SECOND)
     with Terminal(*words) as terminal:
         terminal.wait_for("readers? [y/N]")
@@ -174,7 +174,7 @@ def test_apply_without_a_terminal_keeps_policies_of_other_files(
     for shown in (apply(SECOND, "--dry-run"), apply(SECOND, verb="diff")):
         assert shown == (3, [*kept[1][-3:-1], "0 to create, 0 to update, 0 to remove, 1 unchanged."], "")
     assert apply(SECOND, "--prune", verb="diff")[1][0] == "- urn:li:servicePolicy:readers"
-    assert apply(SECOND, "--prune")[:2] == (
+    assert apply(SECOND, "--prune", "--yes")[:2] == (
         0,
         ["- urn:li:servicePolicy:readers", "0 created, 0 updated, 1 removed, 1 unchanged."],
     )

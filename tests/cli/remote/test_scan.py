@@ -99,14 +99,14 @@ def test_scan_revokes_found_tokens(server: Server, lost: Lost, actor: str, tmp_p
     other = server.create(ADMIN, of=actor)["accessToken"]
     (tmp_path / "a").write_text(f"{lost.token}\n{lost.token}")
     (tmp_path / "b").write_text(other)
-    ran = scan(server, str(tmp_path), "--revoke", caller=None)
+    ran = scan(server, str(tmp_path), "--revoke", "--yes", caller=None)
     assert ran.returncode == 0
     assert [line for line in ran.stdout.splitlines() if line.startswith("Revoked")] == [
         f"Revoked {tmp_path}/a:1:1",
         f"Revoked {tmp_path}/b:1:1",
     ]
     assert server.verify(lost.token).status_code == server.verify(other).status_code == 401
-    again = scan(server, str(tmp_path), "--revoke", "--json")
+    again = scan(server, str(tmp_path), "--revoke", "--yes", "--json")
     assert (again.returncode, {hit["status"] for hit in hits(again)}) == (0, {"REVOKED"})
 
 
@@ -145,7 +145,7 @@ def test_invisible_token_is_reported_as_possibly_live(server: Server, lost: Lost
 def test_token_of_another_server_is_not_sent_to_this_one(server: Server, make_server: Callable[..., Server]) -> None:
     elsewhere = make_server()
     foreign = elsewhere.create(ADMIN)["accessToken"]
-    ran = scan(server, "-", "--json", "--revoke", stdin=foreign)
+    ran = scan(server, "-", "--json", "--revoke", "--yes", stdin=foreign)
     (hit,) = hits(ran)
     assert (ran.returncode, hit["status"], hit["issuer"]) == (1, "FOREIGN", elsewhere.url)
     assert elsewhere.verify(foreign).status_code == 204

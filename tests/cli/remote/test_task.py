@@ -112,10 +112,13 @@ def test_cancel_asks_at_a_terminal(slow_server: Server) -> None:
         assert over.finish() == 1
 
 
-def test_cancel_without_a_terminal_does_not_ask(slow_server: Server, run_slowly: Run) -> None:
+def test_cancel_without_a_terminal_needs_yes(slow_server: Server, run_slowly: Run) -> None:
     aspect = new_aspect()
     fill(slow_server, aspect, old=10_000, young=10_000)
     operation = start(slow_server, aspect)
+    refused = run_slowly("task", "cancel", operation)
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert refused.stderr.startswith("watchword: Not a terminal. Pass --yes to confirm.")
     first = run_slowly("task", "cancel", operation, "--yes", "--wait")
     assert (first.returncode, first.stderr, first.stdout.splitlines()[-1]) == (0, "", f"Cancelled {operation}")
     watched = run_slowly("task", "watch", operation, "--json")

@@ -209,7 +209,7 @@ def test_service_account_commands_create_show_and_delete(server: Server, run: Ru
     assert (shown["displayName"], shown["liveTokens"], shown["createdBy"]) == (f"CI of {actor}", 1, ADMIN)
     assert [found["urn"] for found in json.loads(done("account", "list", "--contains", actor, "--json"))] == [urn]
     assert any(line.startswith(urn) for line in done("account", "list").splitlines())
-    assert done("account", "delete", urn) == f"Deleted {urn} with 1 token\n"
+    assert done("account", "delete", urn, "--yes") == f"Deleted {urn} with 1 token\n"
     assert server.verify(token).status_code == 401
     gone = run("account", "show", urn)
     assert (gone.returncode, gone.stdout, len(gone.stderr.splitlines())) == (1, "", 1)
