@@ -126,3 +126,20 @@ def test_concurrent_purge_does_not_affect_other_writes(
     assert present(harness, *range(60)) == []
     assert harness.total() == 30
     assert location.problems() == []
+
+
+def test_purge_of_a_token_that_created_many_changes_few_at_once_and_ends(
+    harness: StoreHarness, location: StoreLocation
+) -> None:
+    first = harness.token(1, expires_at=None)
+    creator = harness.token(2, created_with=first.id, expires_at=NOW + 1)
+    created = [harness.token(10 + n, created_with=creator.id, expires_at=None) for n in range(25)]
+    harness.clock.now = NOW + HOUR
+
+    def adopted() -> int:
+        found = [harness.stored(token) for token in created]
+        return sum(token is not None and token.created_with == first.id for token in found)
+
+    steps = [(purge(harness, NOW + HOUR, 10), adopted(), present(harness, 2)) for _ in range(4)]
+    assert steps == [(10, 10, [2]), (10, 20, [2]), (1, 25, []), (0, 25, [])]
+    assert location.problems() == []

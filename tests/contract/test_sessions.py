@@ -14,7 +14,7 @@ from watchword.domain.ports import Store
 from watchword.domain.sessions import FoundSession, Session
 from watchword.domain.token_limits import Limits
 from watchword.domain.tokens import TokenRecord
-from watchword.service.background import Purge
+from watchword.service.background import BackgroundTasks, Purge
 
 FEW = 3
 
@@ -208,7 +208,8 @@ def test_only_expired_sessions_are_purged_in_batches(
     later = browsers.sign_in(9, harness.token(9, expires_at=None), at=NOW + MINUTE)
     clock.now = NOW + HOUR
     assert harness.run(store.purge_sessions(2)) == 2
-    harness.run(Purge(store, clock, token_days=90, event_days=90, group_days=0).purge())
+    tasks = BackgroundTasks(lambda *_: None, lambda _: None)
+    harness.run(Purge(store, clock, token_days=90, event_days=90, group_days=0).purge(tasks))
     assert harness.run(store.purge_sessions(2)) == 0
     assert browsers.is_live(later)
     assert location.problems() == []

@@ -321,7 +321,8 @@ class TokenStore(Protocol):
 
     async def purge_tokens(self, before: int, most: int) -> int:
         """Delete at most `most` tokens that were revoked or expired before this time; returns how many. A token
-        created with a deleted one counts as created with the creator of that one.
+        created with a deleted one counts as created with the creator of that one: at most `most` are changed. If there
+        are more, none is deleted yet, and it returns `most`: call it again.
         """
 
     async def purge_idempotency_records(self, most: int) -> int:

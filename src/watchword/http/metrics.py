@@ -56,6 +56,7 @@ _COUNTERS: dict[str, tuple[str, tuple[str, ...]]] = {
         "Query parameters at /auth that look like Watchword's without their prefix.",
         ("parameter",),
     ),
+    "watchword_background_failures": ("Failures of background tasks, by task.", ("task",)),
     "watchword_graphql_fallbacks": ("GraphQL operations executed by graphql-core, not the fast path.", ("cause",)),
 }
 _HISTOGRAMS: dict[str, tuple[str, tuple[str, ...]]] = {
@@ -179,6 +180,9 @@ class Metrics(Collector):
 
     def graphql_fallback(self, cause: str, number: int = 1) -> None:
         self._add("watchword_graphql_fallbacks", cause, number)
+
+    def task_failure(self, task: str, number: int = 1) -> None:
+        self._add("watchword_background_failures", task, number)
 
     def mail(self, result: str) -> None:
         self._add("watchword_mails", result)

@@ -436,7 +436,9 @@ class Worker:
         metrics = Metrics(self._run_folder)
         logger = make_logger(settings.log_level)
         counters = TokenCounters(metrics.issued, metrics.revoked)
-        tasks = BackgroundTasks(lambda task, cause: logger.error("background task failed", task=task, cause=cause))
+        tasks = BackgroundTasks(
+            lambda task, cause: logger.error("background task failed", task=task, cause=cause), metrics.task_failure
+        )
         shares = ConnectionShares(max_connections(), settings.port, settings.trusted_proxies, logger)
 
         def log_operation(operation: str, cause: str) -> None:
@@ -454,7 +456,7 @@ class Worker:
             background: list[tuple[str, Callable[[], Awaitable[None]]]] = [
                 ("expiry", core.expiry.run),
                 ("usage", core.usage.run),
-                ("purge", core.purge.run),
+                ("purge", partial(core.purge.run, tasks)),
                 ("rejections", core.rejections.run),
                 ("operations", services.supervisor.run),
                 ("retention", services.retention_scheduler.run),
@@ -474,6 +476,7 @@ class Worker:
                 metrics.mails_waiting, mail.count = (lambda: mail.waiting), metrics.mail
                 background.append(("mail", mail.run))
             for name, task in background:
+                metrics.task_failure(name, 0)
                 stack.push_async_callback(_stopped, asyncio.ensure_future(tasks.keep_running(name, task)))
             health = Health(core.store, services.engine, tasks)
             self._app = App(settings, services, health, metrics, logger, self._new_request_id)

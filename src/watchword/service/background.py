@@ -20,12 +20,13 @@ from watchword.domain.retention import KEEP_DAYS
 from watchword.domain.webhooks import KEPT_DAYS
 
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
-REPORTED_SECONDS = 900.0  # how long a failure is reported: the slowest task runs again within this time
+REPORTED_SECONDS = 1_800.0  # how long a failure is reported: the slowest task runs again within this time
 BATCH = 500
 USAGE_SECONDS = 30.0
 MANY_TOKENS = 50_000
 """Usage of this many tokens is written before the interval ends. Twice as many are kept while the store fails."""
 PURGE_SECONDS = 600.0
+PURGE_AGAIN_SECONDS = 30.0
 PURGE_RESTS = 50
 SHORTEST_REST, LONGEST_REST = 0.05, 5.0
 
@@ -46,10 +47,12 @@ class BackgroundTasks:
     A task runs until it is cancelled and handles outages of the store itself. Any other end is a bug.
     """
 
-    def __init__(self, log_failure: Callable[[str, str], None]) -> None:
-        """`log_failure` takes the name of the task and the reason."""
+    def __init__(self, log_failure: Callable[[str, str], None], count_failure: Callable[[str], None]) -> None:
+        """`log_failure` takes the name of the task and the reason, `count_failure` the name."""
         self._log_failure = log_failure
+        self._count_failure = count_failure
         self._failed_at: dict[str, float] = {}
+        self._logged: dict[str, str] = {}
 
     @property
     def failing(self) -> list[str]:
@@ -57,23 +60,36 @@ class BackgroundTasks:
         return sorted(name for name, at in self._failed_at.items() if at > since)
 
     async def keep_running(self, name: str, task: Callable[[], Awaitable[None]]) -> None:
-        pause, logged = FIRST_PAUSE, ""
+        pause = FIRST_PAUSE
         while True:
             began = time.monotonic()
+            failure: Exception | None = None
             try:
                 await task()
             except Exception as error:  # noqa: BLE001 - logged, and the task runs again
-                cause = f"{type(error).__name__}: {getattr(error, 'cause', None) or error}"
-            else:
-                cause = "it returned"
+                failure = error
             if time.monotonic() - began > LONGEST_PAUSE:
-                pause, logged = FIRST_PAUSE, ""
-            if cause != logged:  # a disk that stays full is logged once
-                self._log_failure(name, cause)
-                logged = cause
-            self._failed_at[name] = time.monotonic()
+                pause = FIRST_PAUSE
+                self._logged.pop(name, None)
+            self.failed(name, failure)
             await asyncio.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE)
+
+    def failed(self, name: str, failure: Exception | None) -> None:
+        """Report a task, or a part of one that goes on without it. None: it returned."""
+        cause = "it returned"
+        if failure is not None:
+            cause = f"{type(failure).__name__}: {getattr(failure, 'cause', None) or failure}"
+        if cause != self._logged.get(name):  # a disk that stays full is logged once
+            self._log_failure(name, cause)
+            self._logged[name] = cause
+        self._count_failure(name)
+        self._failed_at[name] = time.monotonic()
+
+    def succeeded(self, name: str) -> None:
+        """The part works again."""
+        self._failed_at.pop(name, None)
+        self._logged.pop(name, None)
 
 
 @dataclass(slots=True)
@@ -187,30 +203,56 @@ class Purge:
         self._token_days = token_days
         self._event_days = event_days
         self._group_days = group_days
+        self._failures: dict[str, int] = {}
+        """How often each part failed in a row."""
 
-    async def run(self) -> None:
+    async def run(self, tasks: BackgroundTasks) -> None:
         """Purge until cancelled. Jitter keeps processes out of step."""
         while True:
-            with outages_suppressed():
-                await self.purge()
-            await asyncio.sleep(PURGE_SECONDS * (0.5 + random.random()))  # noqa: S311 - no secret
+            # A failure may last for a moment only: the next pass, which comes soon, tells.
+            seconds = PURGE_SECONDS if await self.purge(tasks) else PURGE_AGAIN_SECONDS
+            await asyncio.sleep(seconds * (0.5 + random.random()))  # noqa: S311 - no secret
 
-    async def purge(self) -> None:
+    async def purge(self, tasks: BackgroundTasks) -> bool:
+        """Purge each kind of data; one that fails does not stop the others. Returns whether none failed for the first
+        time. An outage is reported if it lasts until the next pass.
+        """
+        fresh = False
+        for kind, (work, rests) in self._parts().items():
+            name = f"purge of {kind}"
+            try:
+                await in_batches(work, rests)
+            except Exception as error:  # noqa: BLE001 - reported, and tried again
+                self._failures[kind] = number = self._failures.get(kind, 0) + 1
+                fresh = fresh or number == 1
+                if number > 1 or not (isinstance(error, Fault) and error.is_outage):
+                    tasks.failed(name, error)
+            else:
+                if self._failures.pop(kind, 0):
+                    tasks.succeeded(name)
+        return not fresh
+
+    def _parts(self) -> dict[str, tuple[Callable[[int], Awaitable[int]], int]]:
+        """Each kind of data, how to purge it, and how long to rest between batches."""
         store, now = self._store, self._clock()
-        await in_batches(store.purge_idempotency_records)
-        await in_batches(store.purge_sessions)
-        await in_batches(store.purge_devices)
-        await in_batches(store.purge_change_rates)
-        await in_batches(lambda most: store.prune_mails(now - MAIL_DAYS * DAY, most))
-        if self._group_days:
-            await in_batches(lambda most: store.drop_external_groups(now - self._group_days * DAY, most))
-        await in_batches(lambda most: store.prune_deliveries(now - KEPT_DAYS * DAY, most), rests=1)
-        # There may be more new events than such long rests allow to delete.
-        await in_batches(lambda most: store.prune_events(now - self._event_days * DAY, most), rests=1)
-        await in_batches(lambda most: store.purge_tokens(now - self._token_days * DAY, most))
-        await in_batches(lambda most: store.purge_uses(first_kept(now), most))
-        await in_batches(lambda most: store.purge_runs(now - KEEP_DAYS * DAY, most))
-        await in_batches(lambda most: store.purge_sizes(now - KEEP_DAYS * DAY, most))
+        parts: dict[str, Callable[[int], Awaitable[int]]] = {
+            "idempotency records": store.purge_idempotency_records,
+            "sessions": store.purge_sessions,
+            "devices": store.purge_devices,
+            "change rates": store.purge_change_rates,
+            "mails": lambda most: store.prune_mails(now - MAIL_DAYS * DAY, most),
+            "groups": lambda most: store.drop_external_groups(now - self._group_days * DAY, most),
+            "deliveries": lambda most: store.prune_deliveries(now - KEPT_DAYS * DAY, most),
+            "events": lambda most: store.prune_events(now - self._event_days * DAY, most),
+            "tokens": lambda most: store.purge_tokens(now - self._token_days * DAY, most),
+            "uses": lambda most: store.purge_uses(first_kept(now), most),
+            "retention runs": lambda most: store.purge_runs(now - KEEP_DAYS * DAY, most),
+            "series sizes": lambda most: store.purge_sizes(now - KEEP_DAYS * DAY, most),
+        }
+        if not self._group_days:
+            del parts["groups"]
+        # There may be more new events and deliveries than long rests allow to delete.
+        return {kind: (work, 1 if kind in {"deliveries", "events"} else PURGE_RESTS) for kind, work in parts.items()}
 
 
 async def in_batches(work: Callable[[int], Awaitable[int]], rests: int = PURGE_RESTS) -> None:

@@ -52,7 +52,6 @@ from watchword.stores.sql.transaction import (
 
 LARGE_FAMILY = 2_000
 """A larger family is revoked under the lock of all families, and may take longer than an answer usually may."""
-_GENERATIONS = 100
 
 GET = f"SELECT {rows.TOKEN} FROM tokens WHERE id = $1"
 KEY_IN_USE = "SELECT kid FROM keys ORDER BY seq DESC LIMIT 1"
@@ -100,6 +99,9 @@ WHERE id = $1"""
 _LONG_REVOKED = "SELECT id FROM tokens WHERE revoked_at IS NOT NULL AND revoked_at < $1 ORDER BY revoked_at LIMIT $2"
 _LONG_EXPIRED = """
 SELECT id FROM tokens WHERE revoked_at IS NULL AND expires_at < $1 ORDER BY expires_at NULLS FIRST LIMIT $2"""
+
+
+_ORPHANS = "SELECT id FROM tokens WHERE created_with {0} AND NOT (id {0}) LIMIT $2"
 
 
 class _LargeFamily(Exception):
@@ -308,14 +310,12 @@ class SqlTokens(SqlPart):
         skip, any_of = tx.dialect.skip_locked, tx.dialect.any_of("$1")
         ids = [row[0] for row in await tx.fetch(f"{_LONG_REVOKED} {skip}", before, most)]
         ids += [row[0] for row in await tx.fetch(f"{_LONG_EXPIRED} {skip}", before, most - len(ids))]
-        gone = set(ids)
         # A token created with a purged one now counts as created with the creator of that one: a cascade still finds
-        # it. That creator may be purged too, and so on.
-        for _ in range(_GENERATIONS):
-            created = await tx.fetch(f"SELECT id FROM tokens WHERE created_with {any_of}", ids)
-            orphans = [row[0] for row in created if row[0] not in gone]
-            if not orphans:
-                break
+        # it. That creator may be purged too, and so on. A token may have created any number: what is more than `most`
+        # is left for the next call, and so is its creator.
+        left = most
+        while found := await tx.fetch(_ORPHANS.format(any_of), ids, left + 1):
+            orphans = [row[0] for row in found[:left]]
             await tx.lock_tokens(orphans)
             await tx.execute(
                 f"""UPDATE tokens SET created_with = (
@@ -323,6 +323,9 @@ class SqlTokens(SqlPart):
                 WHERE id {any_of}""",
                 orphans,
             )
+            if len(found) > left:
+                return most
+            left -= len(found)
         await tx.execute(f"DELETE FROM tokens WHERE id {any_of}", ids)
         for table in ("expiry_notices", "token_networks", "token_uses"):
             await tx.execute(f"DELETE FROM {table} WHERE token_id {any_of}", ids)
