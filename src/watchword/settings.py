@@ -477,6 +477,12 @@ def _text(value: Any) -> str:
     return "" if value is None else str(value)
 
 
+def helper_environment(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """The environment for a process that needs no setting and no secret: how Python runs, and which CAs it trusts."""
+    needed = ("FAKETIME", "LD_", "LOCALDOMAIN", "PATH", "PYTHON", "RES_OPTIONS", "SSL_CERT_")
+    return {name: value for name, value in environment.items() if name.startswith(needed)}
+
+
 def load(flags: Mapping[str, str | None], environment: Mapping[str, str] = os.environ) -> Settings:
     """The settings from flags (by setting name), the environment and the defaults; the first wins."""
     settings, errors = _load(flags, environment)

@@ -20,7 +20,7 @@ from contextlib import (
     suppress,
 )
 from dataclasses import replace
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -40,7 +40,7 @@ from watchword.domain.engine import Engine
 from watchword.domain.errors import Fault, OperatorError
 from watchword.domain.mail import MailServer, SendResult, test_mail
 from watchword.domain.policies import PolicyPlan, default_policies, root_policy, summary
-from watchword.domain.ports import Clock, IdentityProvider, MessageClient, Store
+from watchword.domain.ports import Clock, IdentityProvider, Store
 from watchword.domain.retention import SteadyClock
 from watchword.domain.secret import Secret
 from watchword.domain.stores import SchemaVersions, SqliteUrl, StoreUrl
@@ -53,6 +53,7 @@ from watchword.engines.embedded.process import EngineProcess
 from watchword.event_sinks import check_target, open_sink
 from watchword.files import user_name
 from watchword.interpreter import freeze_loaded, without_httpx_command, without_modules
+from watchword.outbound.client import OutboundProcess
 from watchword.service import AllServices, CoreServices
 from watchword.service.actors import Accounts, Offboarding
 from watchword.service.audit import AuditLog, EventFeed, EventStream, RejectionLog
@@ -69,10 +70,11 @@ from watchword.service.sessions import Sessions
 from watchword.service.tokens import TokenCounters, Tokens
 from watchword.service.truncation import LogProblem, Supervisor
 from watchword.service.webhooks import DeliverySender, Webhooks, sealed_secret, with_secrets
-from watchword.settings import Settings
+from watchword.settings import Settings, helper_environment
 from watchword.signing import KeyRing, MasterKeyError, Sealer, check_master_key, load_master_key, make_master_key
 from watchword.stores import exists, import_lock, is_sealed, open_store, prepare
 from watchword.stores.sql.transaction import Observe, ignore
+from watchword.webhook_client import WebhookClient
 
 if TYPE_CHECKING:
     from watchword.http.server import Worker
@@ -199,6 +201,7 @@ async def open_whole(
 ) -> AsyncIterator[AllServices]:
     async with open_service(settings, observe, counters) as core:
         engine, provider = open_index(settings), open_provider(settings, core.store.clock)
+        outbound = OutboundProcess(helper_environment())
         try:
             store, clock, home = core.store, core.store.clock, _home(settings, engine)
             supervisor = Supervisor(store, engine, settings.index_rate, clock, log, home)
@@ -210,7 +213,9 @@ async def open_whole(
             seal = Sealer(Secret(hmac.digest(core.salt.reveal(), b"cookies", "sha256")))
             target = settings.event_stream
             stream = None if target is None else EventStream(store, core.feed, open_sink(target), new_id())
-            client = cache(partial(open_message_client, settings, clock))
+            client = WebhookClient(
+                outbound, settings.webhook_allowed_networks, clock, allow_http=settings.webhook_allow_http
+            )
             webhooks = Webhooks(store, core.authority, core.seal, client, clock, new_id, os.urandom)
             deliveries = DeliverySender(store, core.seal, client, clock, new_id())
             mail = open_mail(settings, store)
@@ -223,6 +228,7 @@ async def open_whole(
         finally:
             if provider is not None:
                 await provider.close()
+            await outbound.close()
             await engine.close()
 
 
@@ -291,14 +297,6 @@ def open_provider(settings: Settings, clock: Clock) -> IdentityProvider | None:
         settings.oidc_issuer, client_id, settings.oidc_client_secret, settings.oidc_scopes, redirect
     )
     return OpenIdProvider(client, clock)
-
-
-def open_message_client(settings: Settings, clock: Clock) -> MessageClient:
-    """When the first message is sent: it takes long to load."""
-    with without_httpx_command():
-        from watchword.webhook_client import WebhookClient
-
-    return WebhookClient(settings.webhook_allowed_networks, clock, allow_http=settings.webhook_allow_http)
 
 
 def prepare_store(settings: Settings, *, may_migrate: bool = True) -> SchemaVersions:

@@ -9,6 +9,7 @@ import threading
 import time
 from pathlib import Path
 
+from watchword.outbound.client import OutboundProcess
 from watchword.webhook_client import WebhookClient
 
 ANSWERS = ["8.8.8.8", "127.0.0.1"]
@@ -59,8 +60,11 @@ def main() -> None:
         names, listener = NameServer(), Listener()
 
         async def send() -> list[str | None]:
-            client = WebhookClient((), lambda: time.time_ns() // 1_000_000, allow_http=False)
-            return [(await client.send("https://rebinding.example/", {}, b"{}")).error for _ in ANSWERS]
+            outbound = OutboundProcess({})
+            client = WebhookClient(outbound, (), lambda: time.time_ns() // 1_000_000, allow_http=False)
+            errors = [(await client.send("https://rebinding.example/", {}, b"{}")).error for _ in ANSWERS]
+            await outbound.close()
+            return errors
 
         errors = asyncio.run(send())
         print(json.dumps({"errors": errors, "connections": listener.connections, "lookups": names.lookups}))

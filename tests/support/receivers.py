@@ -105,6 +105,24 @@ def close_midway(handler: Handler) -> None:
     handler.close_connection = True
 
 
+def endless_hints(handler: Handler) -> None:
+    """Informational answers, and never the answer."""
+    while True:
+        handler.wfile.write(b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n" * 1_000)
+
+
+def endless_header(handler: Handler) -> None:
+    handler.wfile.write(b"HTTP/1.1 200 OK\r\n")
+    while True:
+        handler.wfile.write(b"X-Filler: " + b"x" * 1_000 + b"\r\n")
+
+
+def tiny_chunks(handler: Handler) -> None:
+    handler.wfile.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+    while True:
+        handler.wfile.write(b"1\r\nx\r\n" * 10_000)
+
+
 class Receiver:
     def __init__(self, answer: Answer | None = None, tls: ssl.SSLContext | None = None) -> None:
         self.answer: Answer = answer or status(200)

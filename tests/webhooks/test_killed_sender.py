@@ -75,8 +75,8 @@ class Killer:
     def _sender(self, port: int) -> Server | None:
         for server in self._servers:
             with suppress(psutil.NoSuchProcess):
-                for worker in server.workers():
-                    if any(one.laddr and one.laddr.port == port for one in worker.net_connections("tcp")):
+                for process in (child for worker in server.workers() for child in worker.children()):
+                    if any(one.laddr and one.laddr.port == port for one in process.net_connections("tcp")):
                         return server
         return None
 

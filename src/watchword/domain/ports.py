@@ -40,6 +40,7 @@ from watchword.domain.lifetimes import ExpiringPage
 from watchword.domain.mail import Mail, MailDraft, MailKind, MailRules, MailState, SendResult
 from watchword.domain.names import ShownActor
 from watchword.domain.operations import Operation, OperationPage, Plan
+from watchword.domain.outbound import AddressRule, OutboundAnswer, OutboundRequest, OutboundUrl
 from watchword.domain.policies import Policy, PolicyDeclaration, PolicyPlan, PolicySet, Require, deny
 from watchword.domain.retention import (
     Hold,
@@ -182,6 +183,15 @@ class Seal(Protocol):
 
     def open(self, sealed: bytes, label: str) -> Secret[bytes]:
         """OperatorError if it was not sealed here."""
+
+
+class OutboundClient(Protocol):
+    """Sends requests to strangers, outside of the process that verifies. Failures are an `OutboundError`."""
+
+    async def check(self, url: OutboundUrl, rule: AddressRule, seconds: float) -> None:
+        """Look the host up. NOT_ALLOWED unless all its addresses are allowed."""
+
+    async def send(self, request: OutboundRequest) -> OutboundAnswer: ...
 
 
 class MessageClient(Protocol):

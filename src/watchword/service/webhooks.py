@@ -52,7 +52,7 @@ class Webhooks:
     _store: WebhookStore
     _authority: Authority
     _seal: Seal
-    _client: Callable[[], MessageClient]
+    _client: MessageClient
     _clock: Clock
     _new_id: Callable[[], str]
     _randomness: Callable[[int], bytes]
@@ -65,7 +65,7 @@ class Webhooks:
         id_ = fields.get("id")
         webhook_id = self._new_id() if id_ is None else check_lower_id(id_, "id")
         name, filter_ = check_name(fields["name"]), check_filter(fields)
-        await self._client().check(fields["url"])
+        await self._client.check(fields["url"])
         secret, sealed = self._new_secret(webhook_id)
         state = WebhookState.DISABLED if fields.get("enabled") is False else WebhookState.ENABLED
         wanted = Webhook(webhook_id, name, fields["url"], filter_, state, sealed, 0, grant.caller.actor)
@@ -92,7 +92,7 @@ class Webhooks:
         if name is not None:
             check_name(name)
         if url is not None:
-            await self._client().check(url)
+            await self._client.check(url)
         wanted = check_filter(fields).fields()
         words = {field: wanted[field] for field in FILTER_FIELDS if fields.get(field) is not None}
         return await self._authority.change(
@@ -118,7 +118,7 @@ class Webhooks:
         data = {"version": 1, "webhook": {"id": webhook.id, "name": webhook.name}}
         body = message_body(TEST_TYPE, now, data).encode()
         headers = signed_headers(open_secrets(self._seal, webhook, now), name, now // 1_000, body)
-        return await self._client().send(webhook.url, headers, body)
+        return await self._client.send(webhook.url, headers, body)
 
     async def deliveries(
         self, grant: Grant, webhook_id: str, state: str | None, cursor: str | None, count: int
@@ -214,7 +214,7 @@ class DeliverySender:
         self,
         store: WebhookStore,
         seal: Seal,
-        client: Callable[[], MessageClient],
+        client: MessageClient,
         clock: Clock,
         holder: str,
     ) -> None:
@@ -329,7 +329,7 @@ class DeliverySender:
             body = delivery.payload.encode()
             secrets = open_secrets(self._seal, webhook, now)
             headers = signed_headers(secrets, delivery.message, now // 1_000, body)
-            return await self._client().send(webhook.url, headers, body)
+            return await self._client.send(webhook.url, headers, body)
         except Exception as bug:  # noqa: BLE001 - of one webhook
             self._log_bug(webhook, bug)
             return Attempt(now, 0, None, "internal error", None)
