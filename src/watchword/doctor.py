@@ -171,7 +171,7 @@ def _policy_file(path: Path | None) -> Iterator[Diagnostic]:
         yield ok("policy file", "none is set (WATCHWORD_POLICY_FILE)")
         return
     try:
-        declared = read_policy_file(path)
+        declared = read_policy_file(path, at_start=True)
     except PolicyFileError as error:
         yield bad("policy file", str(error).rstrip("."), "Correct the file: the service does not start with it.")
     else:

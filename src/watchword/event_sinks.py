@@ -1,5 +1,6 @@
 """Where the event stream goes: standard output, a file, or syslog. One JSON line for each event."""
 
+import errno
 import os
 import select
 import socket
@@ -12,7 +13,7 @@ import orjson
 
 from watchword.domain.errors import OperatorError
 from watchword.domain.events import EventSink, KeptEvent, StreamTarget, Transport, ecs_fields
-from watchword.files import sync
+from watchword.files import open_bits, sync, user_name
 
 PATIENCE_SECONDS = 5.0
 """How long a pipe or a connection may take nothing."""
@@ -104,20 +105,40 @@ class _FileSink:
     def _opened(self) -> int:
         if self._file is not None:
             with suppress(FileNotFoundError):
-                if os.path.samestat(os.fstat(self._file), self._path.stat()):
+                if os.path.samestat(os.fstat(self._file), self._path.lstat()):
                     return self._file
             self.close()
         # Without O_NONBLOCK a named pipe would block here.
-        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-        self._file = os.open(self._path, flags, 0o600)
+        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC | os.O_NOFOLLOW
+        try:
+            self._file = os.open(self._path, flags, 0o600)
+        except OSError as error:
+            if error.errno != errno.ELOOP:
+                raise
+            raise OSError(f"{self._path} is a link, which is not followed") from None
         seen = os.fstat(self._file)
-        if not stat.S_ISREG(seen.st_mode):
-            raise OSError(f"{self._path} is not a regular file")
+        if problem := _objection(seen):
+            raise OSError(f"{self._path} {problem}")
         # A crash or a full disk may have cut off a line. The event comes again, on a line of its own.
         if seen.st_size and os.pread(self._file, 1, seen.st_size - 1) != b"\n":
             os.write(self._file, b"\n")
         sync(self._path.parent)
         return self._file
+
+
+def _objection(seen: os.stat_result) -> str | None:
+    """Why the file is not written to: another user may have planted it, or can read or change it. Its group may read
+    it, as a collector does.
+    """
+    if not stat.S_ISREG(seen.st_mode):
+        return "is not a regular file"
+    if seen.st_uid != os.geteuid():
+        return f"belongs to another user ({user_name(seen.st_uid)})"
+    if seen.st_nlink > 1:
+        return "is a hard link to another file"
+    if open_bits(seen, 0o027):
+        return f"is open to other users (mode {stat.S_IMODE(seen.st_mode):04o}); 0600 or 0640 is right"
+    return None
 
 
 class _SyslogSink:

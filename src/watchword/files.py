@@ -145,11 +145,16 @@ def _require_safe(folder: Path) -> None:
                 f"Every user may replace files in the folder {path} ({mode}). "
                 f"Run: chmod o-w {path}, or name another folder."
             )
-        if open_bits(seen, stat.S_IWGRP) and not _is_private_group(seen.st_gid, seen.st_uid):
+        if group_may_write(seen):
             raise OperatorError(
                 f"Group {seen.st_gid} may replace files in the folder {path} ({mode}). "
                 f"Run: chmod g-w {path}, or name another folder."
             )
+
+
+def group_may_write(seen: os.stat_result) -> bool:
+    """Whether a group can that has other members than the owner."""
+    return bool(open_bits(seen, stat.S_IWGRP)) and not _is_private_group(seen.st_gid, seen.st_uid)
 
 
 def _is_private_group(group: int, owner: int) -> bool:

@@ -59,6 +59,7 @@ from watchword.domain.policies import (
 from watchword.domain.resources import Resource, check_resources
 from watchword.domain.retention import DURATIONS, FIELDS, RetentionRule, check_rules
 from watchword.domain.webhooks import DECLARED, Webhook, check_webhooks, declared_webhook
+from watchword.files import group_may_write, user_name
 
 _LISTS = {"policies", "groups", "accounts", "retention", "webhooks", "resources"}
 MAX_BYTES = 1024 * 1024
@@ -82,20 +83,29 @@ class PolicyFileError(OperatorError):
     """The file is invalid. The message names file, line and key."""
 
 
-def read_policy_file(path: Path) -> PolicyDeclaration:
-    """The policies the file declares."""
+def read_policy_file(path: Path, *, at_start: bool = False) -> PolicyDeclaration:
+    """The policies the file declares. A file for each start may be changed by root and this user alone."""
     try:
         # Non-blocking: opening a pipe would wait for a writer.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
         with os.fdopen(descriptor, "rb") as file:
-            mode = os.fstat(descriptor).st_mode
-            if not stat.S_ISREG(mode):
+            seen = os.fstat(descriptor)
+            if not stat.S_ISREG(seen.st_mode):
                 raise PolicyFileError(f"{path} cannot be read: it is not a regular file.")
             content = file.read(MAX_BYTES + 1)
     except OSError as error:
         raise PolicyFileError(f"{path} cannot be read: {error.strerror}.") from None
-    if mode & 0o002:
+    if seen.st_mode & 0o002:
         raise PolicyFileError(f"Every user may change {path}, and so grant any privilege. Run: chmod o-w {path}")
+    if at_start and group_may_write(seen):
+        raise PolicyFileError(
+            f"Group {seen.st_gid} may change {path}, and so grant any privilege. Run: chmod g-w {path}"
+        )
+    if at_start and seen.st_uid not in (os.geteuid(), 0):
+        raise PolicyFileError(
+            f"{path} belongs to another user ({user_name(seen.st_uid)}), who may change it and so grant any privilege. "
+            f"Run: chown {user_name(os.geteuid())} {path}"
+        )
     return read_policy_text(content, str(path))
 
 

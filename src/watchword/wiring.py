@@ -338,7 +338,7 @@ async def settle(settings: Settings) -> PolicyPlan:
     if settings.policy_file is not None:
         from watchword.policyfile import read_policy_file
 
-        declared = read_policy_file(settings.policy_file)
+        declared = read_policy_file(settings.policy_file, at_start=True)
     async with open_service(settings) as service:
         root = root_policy(settings.root_actor)
         if declared is not None:

@@ -1,6 +1,7 @@
 """The list of tokens on both pages: search, filters, views, CSV, the menu of a row, and bulk actions."""
 
 import csv
+import io
 import re
 
 from playwright.sync_api import Page, expect
@@ -64,17 +65,24 @@ def test_search_finds_people_in_any_case_and_filters_are_removed_one_by_one(cons
 def test_views_are_saved_and_csv_has_all_rows_without_formulas(console: Console, window: Windows) -> None:
     owner = console.person("owner", GENERATE)
     texts = ['=HYPERLINK("x"),1', "+1", "-1", "@SUM(A1)", "\uff1d1+1", " =2", 'say "hi", twice']
+    texts += ["x;=cmd|' /C calc'!A0", 'x; "=2', "x,@y", "a - b; c"]
     for text in texts:
         console.token(owner.urn, name=text)
-    for number in range(20):
+    for number in range(19):
         console.token(owner.urn, name=f"job {number}")
+    console.token(owner.urn, name="job 19", description="two lines\n=1\t+2")
     page = window(owner, permissions=CLIPBOARD).open("/console/tokens?sort=name&order=ASCENDING")
     with page.expect_download() as saving:
         page.get_by_role("button", name="Download CSV").click()
-    with saving.value.path().open(encoding="utf-8-sig", newline="") as file:
-        rows = list(csv.DictReader(file))
+    text = saving.value.path().read_text(encoding="utf-8-sig")
+    rows = list(csv.DictReader(io.StringIO(text, newline="")))
     saved = {row["name"] for row in rows}
-    assert len(rows) == 28
+    assert len(rows) == 32
+    assert re.match(r'"id","name",(?:"[^"]*",?)+\n"[^"]+","', text)
+    assert [row["description"] for row in rows if row["description"]] == ["two lines\n'=1\t'+2"]
+    # A spreadsheet with another separator splits the lines again.
+    cells = [cell for line in csv.reader(io.StringIO(text), delimiter=";") for cell in line]
+    assert [cell for cell in cells if re.match(r"[\s\"]*[=+@-]", cell)] == []
     assert {
         '\'=HYPERLINK("x"),1',
         "'+1",
@@ -83,11 +91,15 @@ def test_views_are_saved_and_csv_has_all_rows_without_formulas(console: Console,
         "'\uff1d1+1",
         "' =2",
         'say "hi", twice',
+        "x;'=cmd|' /C calc'!A0",
+        "x;' \"=2",
+        "x,'@y",
+        "a - b; c",
         "job 19",
     } <= saved
     assert {row["status"] for row in rows} == {"ACTIVE"}
     assert {row["actor urn"] for row in rows} == {owner.urn}
-    expect(page.get_by_role("status").filter(has_text="Saved 28 tokens as CSV.")).to_be_visible()
+    expect(page.get_by_role("status").filter(has_text="Saved 32 tokens as CSV.")).to_be_visible()
 
     search(page, "JOB 1")
     expect(page.locator("tbody tr")).to_have_count(11)

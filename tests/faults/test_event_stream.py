@@ -1,6 +1,7 @@
 """The event stream: every event at least once, in order, whatever happens to the sender or the target."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -19,7 +20,7 @@ from tests.support.event_lines import numbers, parsed
 from tests.support.ports import free_port
 from tests.support.server import ADMIN, Server
 from tests.support.store_file import change_store, last_event, look
-from tests.support.system import need_program
+from tests.support.system import need_program, need_root
 from tests.support.tracing import strace
 from tests.support.waiting import SECONDS, until
 
@@ -102,6 +103,49 @@ def test_rotated_removed_and_blocked_file(make_server: MakeServer, tmp_path: Pat
     said = [line for line in server.err.read_text().splitlines() if "event-stream" in line]
     assert len(said) == 1
     assert "Is a directory" in said[0]
+
+
+def test_planted_file_gets_no_event(make_server: MakeServer, tmp_path: Path) -> None:
+    """Another user made it, or can read it: in a folder that others may write to."""
+    need_root("to make files of another user")
+    file, victim = tmp_path / "events.jsonl", tmp_path / "victim"
+    server = make_server("--event-stream", str(file), env=QUIET)
+    server.create(ADMIN)
+    until_all(server, file)
+
+    def link() -> None:
+        file.symlink_to(victim)
+
+    def hard_link() -> None:
+        file.hardlink_to(victim)
+
+    def other_owner() -> None:
+        file.touch(0o666)
+        os.chown(file, 65_534, 65_534)
+
+    def open_to_all() -> None:
+        file.touch()
+        file.chmod(0o644)
+
+    for plant, told in (
+        (link, "is a link, which is not followed"),
+        (hard_link, "is a hard link to another file"),
+        (other_owner, "belongs to another user (nobody)"),
+        (open_to_all, "is open to other users (mode 0644)"),
+    ):
+        victim.write_text("precious")
+        file.unlink()
+        plant()
+        server.create(ADMIN)
+        until(lambda: health(server).get("failing") == ["event-stream"], "the health check shows it")
+        until(lambda told=told: told in server.err.read_text(), "the log says why")  # type: ignore[misc]
+        assert victim.read_text() == "precious"
+        assert file.read_text() in {"", "precious"}
+        file.unlink()
+        until_all(server, file)
+    file.chmod(0o640)  # for the group of a collector
+    server.create(ADMIN)
+    until_all(server, file)
 
 
 def health(server: Server) -> Any:

@@ -29,7 +29,7 @@ ALLOWED_IMPORTS: dict[str, tuple[set[str], set[str]]] = {
     "setting_values": ({"domain"}, set()),
     "interpreter": (set(), set()),
     "engines": ({"engines", "domain", "files", "sqlite_file"}, {"apsw", "httpx", "orjson"}),
-    "policyfile": ({"domain"}, {"yaml"}),
+    "policyfile": ({"domain", "files"}, {"yaml"}),
     "datahub_source": ({"domain", "stores"}, {"asyncpg", "pymysql"}),
     "http": (
         {"http", "files", "service", "domain", "settings", "setting_values"},

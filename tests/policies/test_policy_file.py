@@ -1,6 +1,7 @@
 """Parsing the policy file; errors name the line and the key."""
 
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,9 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.cli.in_process import watchword
 from tests.support.strategies import policies
+from tests.support.system import need_root
 from watchword.domain.declared_entities import DeclaredEntities, Entity
 from watchword.domain.names import POLICY_PREFIX
 from watchword.domain.policies import Policy, PolicyDeclaration, PolicySource, PolicyState, Privilege
@@ -313,6 +316,30 @@ def test_world_writable_policy_file_is_rejected(tmp_path: Path) -> None:
         read_policy_file(file)
     file.chmod(0o664)
     assert len(read_policy_file(file).policies) == 2
+
+
+@pytest.mark.parametrize(
+    ("owner", "group", "mode", "told"),
+    [
+        (10_001, 0, 0o644, r"belongs to another user \(10001\).* chown root"),
+        (0, 10_001, 0o664, "Group 10001 may.* chmod g-w"),
+    ],
+)
+def test_policy_file_that_another_user_may_change_does_not_start(
+    tmp_path: Path, owner: int, group: int, mode: int, told: str
+) -> None:
+    need_root("to make files of another user")
+    file = tmp_path / "policies.yaml"
+    file.write_text(GOOD)
+    file.chmod(mode)
+    os.chown(file, owner, group)
+    done = watchword("serve", "--data-dir", str(tmp_path / "data"), "--policy-file", str(file))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert re.search(told, done.stderr)
+    checked = watchword("doctor", "--data-dir", str(tmp_path / "data"), "--policy-file", str(file))
+    assert re.search(told, checked.stdout)
+    os.chown(file, 0, 0)
+    assert len(read_policy_file(file, at_start=True).policies) == 2
 
 
 def test_policy_file_with_huge_aliases_is_rejected(tmp_path: Path) -> None:

@@ -4,14 +4,14 @@
 
 /** @typedef {string | number | null | undefined} Cell */
 
-// A spreadsheet takes a cell that begins so for a formula, some of them after blanks and in full width.
-const FORMULA = /^(?:\s*[=+\-@\uff1d\uff0b\uff0d\uff20]|[\t\r\n])/;
+// A spreadsheet takes a cell that begins with one of these signs for a formula, some of them after blanks, quotes and in
+// full width. Where its separator is another than ours, a cell may begin within a text.
+const FORMULA = /(?:^|(?<=[;,\t\r\n]))(?=(?:[^\S\t\r\n]|")*[=+\-@\uff1d\uff0b\uff0d\uff20])|^(?=[\t\r\n])/g;
 
 /** @param {Cell} value */
 function cell(value) {
-  const text = value === null || value === undefined ? "" : String(value);
-  const safe = typeof value === "string" && FORMULA.test(text) ? `'${text}` : text;
-  return /[",\r\n]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
+  if (typeof value !== "string") return String(value ?? "");
+  return `"${value.replaceAll(FORMULA, "'").replaceAll('"', '""')}"`;
 }
 
 /** @param {string[]} head @param {Cell[][]} rows */
