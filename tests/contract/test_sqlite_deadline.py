@@ -124,3 +124,46 @@ def test_write_withdrawn_at_its_deadline_never_runs(tmp_path: Path) -> None:
         await database.close()
 
     asyncio.run(scenario())
+
+
+def test_close_stops_a_search_and_does_not_block_the_event_loop(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    STORE_FILE.prepare(path)
+    began = threading.Event()
+
+    async def search(tx: Transaction) -> object:
+        began.set()
+        return await endless_query(tx)
+
+    async def scenario() -> None:
+        database = SqliteDatabase(path)
+        searching = asyncio.ensure_future(database.scan(search, 60.0))
+        await asyncio.to_thread(began.wait)
+        await database.close()
+        with pytest.raises(Fault) as stopped:
+            await searching
+        assert stopped.value.reason is Reason.STOPPING
+
+    asyncio.run(scenario())
+
+
+def test_close_does_not_wait_for_what_never_ends(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    STORE_FILE.prepare(path)
+    stalled, released = threading.Barrier(3), threading.Event()
+
+    async def stall(_: Transaction) -> None:
+        stalled.wait()
+        released.wait()
+
+    async def scenario() -> None:
+        database = SqliteDatabase(path)
+        stuck = [asyncio.ensure_future(work(stall, 60.0)) for work in (database.scan, database.write)]
+        await asyncio.to_thread(stalled.wait)
+        await database.close(0.1)
+        assert not any(one.done() for one in stuck), "the process may end meanwhile"
+        released.set()
+        await asyncio.wait(stuck)
+        assert [one.exception() for one in stuck] == [None, None]
+
+    asyncio.run(scenario())

@@ -1,5 +1,8 @@
-"""What grows with the store is counted in a thread, not on the event loop that verifies tokens."""
+"""What grows with the store is counted in a thread, not on the event loop that verifies tokens, and once for all who
+wait for it.
+"""
 
+import asyncio
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -8,7 +11,9 @@ import pytest
 
 from tests.contract.harness import ANN, Run
 from tests.support.backends import NOW
+from watchword.domain.counts import TokenCounts
 from watchword.domain.ports import Store
+from watchword.service.overview import TokenCounter
 from watchword.stores.sql.transaction import FEW_KEYS
 from watchword.stores.sqlite import open_store
 from watchword.stores.sqlite.connections import STORE_FILE
@@ -37,3 +42,19 @@ def test_what_grows_with_the_store_is_read_in_a_thread(run: Run, tmp_path: Path,
     run((GROWING | SMALL)[name](store))
     run(store.close())
     assert seen == ["scan" if name in GROWING else "read"]
+
+
+def test_callers_that_wait_for_one_count_share_the_next(run: Run, tmp_path: Path) -> None:
+    path, seen = tmp_path / "store.db", list[str]()
+    STORE_FILE.prepare(path)
+    store = open_store(path, lambda: NOW, lambda what, _: seen.append(what))
+
+    async def count_together() -> list[TokenCounts]:
+        counter = TokenCounter(store, lambda: NOW)
+        await counter.counts(60.0)
+        seen.clear()
+        return await asyncio.gather(*(counter.counts(60.0) for _ in range(50)))
+
+    assert run(count_together()) == [TokenCounts()] * 50
+    run(store.close())
+    assert seen == ["scan", "scan"], "the second began after all of them asked"

@@ -1,5 +1,6 @@
 """`watchword event`."""
 
+import itertools
 import sys
 import time
 from collections.abc import Iterator
@@ -14,6 +15,8 @@ from watchword.cli.remote import patiently, with_client
 from watchword.cli.run import CommandGroup, WrongUse
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from watchword.client import Client, EventAction, EventInfo
 
 FOLLOW_SECONDS = 1.0
@@ -72,6 +75,8 @@ def list_events(client: "Client", limit: int, as_json: bool, follow: bool, urns:
 def _follow(client: "Client", limit: int, filters: dict[str, Any]) -> "Iterator[EventInfo]":
     """The latest events, oldest first, then each new one."""
     recent: list[EventInfo] = []
+    requested = filters["since"]
+    newest = _newest(client)
     for one in client.events(**filters, page_size=page_size(limit)):
         if limit and len(recent) >= limit and one.at < recent[0].at - LATEST:
             break
@@ -79,21 +84,27 @@ def _follow(client: "Client", limit: int, filters: dict[str, Any]) -> "Iterator[
     yield from reversed(recent[: limit or None])
     seen = {one.id: one.at for one in recent}
 
-    def poll() -> "Iterator[list[EventInfo]]":
+    def poll() -> "Iterator[tuple[datetime | None, list[EventInfo]]]":
         while True:
-            yield [one for one in client.events(**filters) if one.id not in seen]
+            yield _newest(client), [one for one in client.events(**filters) if one.id not in seen]
             sys.stdout.flush()
             time.sleep(FOLLOW_SECONDS)
 
-    requested = filters["since"]
-    for number, found in enumerate(patiently(poll), 1):
-        yield from reversed(found)
-        seen |= {one.id: one.at for one in found}
-        if seen:
-            newest = max(seen.values())
+    looks = patiently(poll)
+    for number in itertools.count(1):
+        # From the newest event that any filter would have seen at the last look, whether it matched or not.
+        if newest is not None:
             since = newest - (LATEST if number % LATEST_EVERY == 0 else LATE)
             filters["since"] = max(requested or since, since)
             seen = {id_: at for id_, at in seen.items() if at >= newest - LATEST}
+        newest, found = next(looks)
+        yield from reversed(found)
+        seen |= {one.id: one.at for one in found}
+
+
+def _newest(client: "Client") -> "datetime | None":
+    """When the newest event happened."""
+    return next((one.at for one in client.events(page_size=1)), None)
 
 
 def _print_event(found: "EventInfo", *, as_json: bool) -> None:

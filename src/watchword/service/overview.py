@@ -66,18 +66,28 @@ class TokenCounter:
         previous result.
         """
         if self._latest is None or self._is_small or time.monotonic() >= self._due:
-            joins = self._counting is not None and not self._counting.done()
-            if self._counting is None or not joins:
-                self._counting = asyncio.ensure_future(self._count())
-                self._counting.add_done_callback(lambda task: task.cancelled() or task.exception())
-            done, _ = await asyncio.wait({self._counting}, timeout=seconds)
-            for task in done:
-                task.result()
-            if joins and done and self._is_small:  # it may have begun before the caller's last change
-                return await self.counts(seconds)
+            joins = self._is_counting
+            ended = await self._wait_for_count(seconds)
+            if joins and ended and self._is_small:
+                # It may have begun before the caller's last change. The next one, which all who joined share, did not.
+                await self._wait_for_count(seconds)
         if self._latest is None:
             raise Fault(Reason.DEADLINE, "The tokens are being counted, which takes long. Try again in a minute.")
         return self._latest
+
+    async def _wait_for_count(self, seconds: float) -> bool:
+        """Join the count that runs, or start one. Returns whether it ended in time."""
+        if self._counting is None or not self._is_counting:
+            self._counting = asyncio.ensure_future(self._count())
+            self._counting.add_done_callback(lambda task: task.cancelled() or task.exception())
+        done, _ = await asyncio.wait({self._counting}, timeout=seconds)
+        for task in done:
+            task.result()
+        return bool(done)
+
+    @property
+    def _is_counting(self) -> bool:
+        return self._counting is not None and not self._counting.done()
 
     @property
     def _is_small(self) -> bool:

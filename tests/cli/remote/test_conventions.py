@@ -2,7 +2,9 @@
 
 import json
 import re
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 
 import pytest
 
@@ -10,6 +12,7 @@ from tests.cli.in_process import watchword
 from tests.cli.remote.conftest import Run
 from tests.support.server import ADMIN, MANAGE_ALL, Server
 from tests.support.terminal import Terminal
+from tests.support.waiting import until
 from watchword.domain.lifetimes import parse_span
 
 Done = Callable[..., str]
@@ -141,6 +144,25 @@ def test_followed_events_are_printed_as_they_happen(server: Server, actor: str, 
         after = server.create(ADMIN, of=actor)["metadata"]["id"]
         terminal.wait_for(after)
         assert terminal.text.count(before) == 1
+        assert terminal.interrupt() == 130
+
+
+def test_following_without_a_match_reads_only_what_is_new(make_server: Callable[..., Server], actor: str) -> None:
+    server = make_server()
+    asked = 'watchword_http_requests_total{route="/api/graphql",status="200"}'
+    words = ("event", "list", "--follow", "--actor", actor, "--as", "admin", "--url", server.url)
+
+    with Terminal(*words, columns=200) as terminal:
+        before = server.samples()[asked]
+        until(lambda: server.samples()[asked] >= before + 4, "it looks again")
+        long_ago = (1_000, actor, "actor.updated", "long-ago", "", "", "{}")
+        with closing(sqlite3.connect(server.data_dir / "watchword.db", timeout=10)) as connection, connection:
+            insert = "INSERT INTO events (at, actor, action, target, peer, request_id, detail) VALUES"
+            connection.execute(f"{insert} (?, ?, ?, ?, ?, ?, ?)", long_ago)
+        server.grant(actor)
+        made = server.create(actor)["metadata"]["id"]
+        terminal.wait_for(made)
+        assert "long-ago" not in terminal.text
         assert terminal.interrupt() == 130
 
 

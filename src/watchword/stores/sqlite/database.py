@@ -10,7 +10,7 @@ import re
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -35,6 +35,10 @@ STEPS_BETWEEN_LOOKS = 20_000
 # system's cache, at a cost too small to measure.
 CACHE_MIB = 4
 SCAN_CACHE_MIB = 2
+CLOSE_SECONDS = 12.0
+"""How long a close waits for writes, and again for scans: longer than for an answer to a write. Workers are killed
+after 30 s.
+"""
 
 
 _REVOKE = "UPDATE tokens SET revoked_at = ?2 WHERE id {ids} AND revoked_at IS NULL RETURNING id, actor_urn, name"
@@ -181,6 +185,8 @@ class SqliteDatabase:
         self._patience = patience
         self._observe = observe
         self._closed = False
+        """Scans that run then stop at their next look."""
+        self._scans: set[Future[Any]] = set()
         self._reader = self._connect(CACHE_MIB, read_only=True)
         self._reader.set_busy_timeout(0)
         self._scanners = ThreadPoolExecutor(SCAN_THREADS, thread_name_prefix="watchword-scan")
@@ -235,8 +241,10 @@ class SqliteDatabase:
     async def scan_file(self, read: Read[T], seconds: float = SEARCH_SECONDS) -> T:
         self._check_open()
         began = time.perf_counter()
-        deadline = time.monotonic() + seconds
-        result = await asyncio.get_running_loop().run_in_executor(self._scanners, self._scan, read, deadline)
+        scan = self._scanners.submit(self._scan, read, time.monotonic() + seconds)
+        self._scans.add(scan)
+        scan.add_done_callback(self._scans.discard)
+        result = await asyncio.wrap_future(scan)
         self._observe("scan", time.perf_counter() - began)
         return result
 
@@ -256,11 +264,18 @@ class SqliteDatabase:
     def _job(self, work: Work[T]) -> Read[T]:
         return lambda c: run(work(SqliteTransaction(c, self.clock)))
 
-    async def close(self) -> None:
+    async def close(self, seconds: float = CLOSE_SECONDS) -> None:
+        """Finish the writes that were handed in, and stop the scans. What has not ended by then, as on a disk that
+        hangs, is left to the end of the process.
+        """
         self._closed = True
-        await self._writer.close()
-        self._scanners.shutdown()
-        for connection in (*self._scan_connections, self._reader):
+        await self._writer.close(seconds)
+        running = [asyncio.wrap_future(scan) for scan in tuple(self._scans)]
+        if running:
+            await asyncio.wait(running, timeout=seconds)
+        is_idle = all(scan.done() for scan in running)
+        self._scanners.shutdown(wait=is_idle)
+        for connection in (*(self._scan_connections if is_idle else ()), self._reader):
             connection.close(True)
 
     def _connect_writer(self) -> apsw.Connection:
@@ -279,6 +294,7 @@ class SqliteDatabase:
             raise rows.stopping()
 
     def _scan(self, read: Read[T], deadline: float) -> T:
+        self._check_open()
         if time.monotonic() > deadline:
             raise rows.too_slow()
         connection = getattr(self._local, "connection", None)
@@ -288,13 +304,15 @@ class SqliteDatabase:
                 self._local.connection = connection
                 self._scan_connections.append(connection)
             with transaction(connection, "DEFERRED"):
-                connection.set_progress_handler(lambda: time.monotonic() > deadline, STEPS_BETWEEN_LOOKS)
+                connection.set_progress_handler(
+                    lambda: self._closed or time.monotonic() > deadline, STEPS_BETWEEN_LOOKS
+                )
                 try:
                     return read(connection)
                 finally:
                     # The COMMIT that follows must not be cut off.
                     connection.set_progress_handler(None)
         except apsw.InterruptError as error:
-            raise rows.too_slow() from error
+            raise (rows.stopping() if self._closed else rows.too_slow()) from error
         except apsw.Error as error:
             raise store_fault(error) from error

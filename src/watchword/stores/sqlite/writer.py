@@ -129,12 +129,12 @@ class Writer:
                 return  # its answer is on the way
         job.future.set_exception(fault)
 
-    async def close(self) -> None:
-        """Finish what was handed in, then stop."""
+    async def close(self, seconds: float) -> None:
+        """Finish what was handed in, then stop. Waits for that as long as this."""
         self._hand_over()
         self._closed = True
         self._wake.set()
-        await asyncio.to_thread(self._thread.join)
+        await asyncio.to_thread(self._thread.join, seconds)
 
     def _run(self) -> None:
         connection: apsw.Connection | None = None
