@@ -2,30 +2,33 @@
 
 Addresses and keys come from the provider's discovery document and are kept for an hour. A token with an unknown key
 makes them be read again, at most every half minute. Of a sign-in only the claims are used: the provider's tokens are
-dropped. Every request to the provider is bounded in time and size, follows no redirect, and at most MAX_AT_ONCE run at
-once, so that a slow provider costs nothing but the sign-ins that wait for it.
+dropped. Requests to the provider go through the process for outgoing requests, are bounded in time and size, follow no
+redirect, and at most MAX_AT_ONCE run at once, so that a slow provider costs nothing but the sign-ins that wait for it.
 """
 
 import asyncio
 import json
-from base64 import urlsafe_b64encode
+from base64 import b64encode, urlsafe_b64encode
+from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import sha256
+from types import MappingProxyType
 from typing import Any
 from urllib.parse import quote_plus, urlencode, urlsplit
 
-import httpx
 from joserfc import jwt
 from joserfc.errors import InvalidKeyIdError, JoseError
 from joserfc.jwk import KeySet, import_key
 
 from watchword.domain.errors import Fault, Reason
-from watchword.domain.ports import Clock
+from watchword.domain.outbound import AnswerBounds, OutboundError, OutboundRequest, parse_url
+from watchword.domain.ports import Clock, OutboundClient
 from watchword.domain.secret import Secret
 from watchword.domain.sessions import MAX_SUBJECT, LogoutNotice, is_name, is_secure
 
 SECONDS = 5.0
 MAX_BYTES = 1024 * 1024
+BOUNDS = AnswerBounds(SECONDS, received=MAX_BYTES, pieces=4_000, kept=MAX_BYTES)
 MAX_TOKEN = 64 * 1024
 MAX_KEYS = 100
 MAX_AT_ONCE = 16
@@ -66,10 +69,10 @@ class _Provider:
 
 
 class OpenIdProvider:
-    def __init__(self, client: ClientRegistration, clock: Clock) -> None:
+    def __init__(self, client: ClientRegistration, outbound: OutboundClient, clock: Clock) -> None:
         self._client = client
+        self._outbound = outbound
         self._clock = clock
-        self._http = httpx.AsyncClient(timeout=SECONDS, follow_redirects=False, headers={"accept": "application/json"})
         self._at_once = asyncio.Semaphore(MAX_AT_ONCE)
         self._reading = asyncio.Lock()
         self._provider: _Provider | None = None
@@ -78,9 +81,6 @@ class OpenIdProvider:
     @property
     def issuer(self) -> str:
         return self._client.issuer
-
-    async def close(self) -> None:
-        await self._http.aclose()
 
     async def authorization_url(self, state: str, nonce: str, verifier: Secret[str]) -> str:
         endpoint = self._required(await self._read(), "authorization_endpoint")
@@ -125,8 +125,8 @@ class OpenIdProvider:
         if endpoint is None or not isinstance(access_token, str) or {*needed, *_SHOWN} <= claims.keys():
             return claims
         try:
-            more = await self._request("GET", endpoint, headers={"authorization": f"Bearer {access_token}"})
-        except (Fault, UnicodeEncodeError):
+            more = await self._request("GET", endpoint, {"authorization": f"Bearer {access_token}"})
+        except Fault:
             if needed <= claims.keys():
                 return claims
             raise
@@ -152,18 +152,20 @@ class OpenIdProvider:
             "redirect_uri": client.redirect_uri,
             "code_verifier": verifier.reveal(),
         }
-        auth = None
+        headers = {"content-type": "application/x-www-form-urlencoded"}
         if client.client_secret is None:
             form["client_id"] = client.client_id
         elif "client_secret_basic" in provider.metadata.get(
             "token_endpoint_auth_methods_supported", ["client_secret_basic"]
         ):
             # RFC 6749: both are encoded before they are joined.
-            auth = httpx.BasicAuth(quote_plus(client.client_id), quote_plus(client.client_secret.reveal()))
+            pair = f"{quote_plus(client.client_id)}:{quote_plus(client.client_secret.reveal())}"
+            headers["authorization"] = f"Basic {b64encode(pair.encode()).decode()}"
         else:
             form |= {"client_id": client.client_id, "client_secret": client.client_secret.reveal()}
         endpoint = self._required(provider, "token_endpoint")
-        return await self._request("POST", endpoint, data=form, auth=auth, refusal="The code was not accepted")
+        body = urlencode(form).encode()
+        return await self._request("POST", endpoint, headers, body, refusal="The code was not accepted")
 
     async def _verified(self, token: Any, require: set[str]) -> dict[str, Any]:
         """The claims of a token that the provider signed for this service, recently."""
@@ -254,27 +256,38 @@ class OpenIdProvider:
             raise provider_unavailable(f"its discovery document has no {name} with https")
         return address
 
-    async def _request(self, method: str, url: str, *, refusal: str | None = None, **more: Any) -> dict[str, Any]:
+    async def _request(
+        self,
+        method: str,
+        url: str,
+        headers: Mapping[str, str] = MappingProxyType({}),
+        body: bytes = b"",
+        *,
+        refusal: str | None = None,
+    ) -> dict[str, Any]:
         """The JSON object of an answer. With `refusal`, a 4xx answer says no; otherwise it is a failure."""
         try:
-            async with asyncio.timeout(SECONDS), self._at_once, self._http.stream(method, url, **more) as answer:
-                body = b""
-                async for chunk in answer.aiter_bytes():
-                    body += chunk
-                    if len(body) > MAX_BYTES:
-                        raise provider_unavailable("its answer is too long")
-        except (httpx.HTTPError, httpx.InvalidURL, TimeoutError, OSError) as error:
-            raise provider_unavailable(f"{urlsplit(url).hostname}: {type(error).__name__}") from None
-        if refusal is not None and 400 <= answer.status_code < 500:
-            raise _invalid(f"{refusal} by the identity provider. Sign in again.", _error_code(body))
-        if answer.status_code != 200:
-            raise provider_unavailable(f"{urlsplit(url).path} answered {answer.status_code}")
+            target = parse_url(url)
+        except Fault as fault:
+            raise provider_unavailable(f"{urlsplit(url).hostname}: {fault.message}") from None
+        request = OutboundRequest(method, target, BOUNDS, {"accept": "application/json", **headers}, body)
         try:
-            content = json.loads(body)
+            async with asyncio.timeout(SECONDS), self._at_once:
+                answer = await self._outbound.send(request)
+        except (OutboundError, TimeoutError) as error:
+            raise provider_unavailable(f"{target.host}: {error or 'no answer in time'}") from None
+        if not answer.is_whole:
+            raise provider_unavailable("its answer is too long")
+        if refusal is not None and 400 <= answer.status < 500:
+            raise _invalid(f"{refusal} by the identity provider. Sign in again.", _error_code(answer.body))
+        if answer.status != 200:
+            raise provider_unavailable(f"{target.host}{urlsplit(url).path} answered {answer.status}")
+        try:
+            content = json.loads(answer.body)
         except (ValueError, RecursionError):
             content = None
         if not isinstance(content, dict):
-            raise provider_unavailable(f"{urlsplit(url).path} answered no JSON object")
+            raise provider_unavailable(f"{target.host}{urlsplit(url).path} answered no JSON object")
         return content
 
 

@@ -52,7 +52,7 @@ from watchword.engines.embedded.index_file import prepare as prepare_index
 from watchword.engines.embedded.process import EngineProcess
 from watchword.event_sinks import check_target, open_sink
 from watchword.files import user_name
-from watchword.interpreter import freeze_loaded, without_httpx_command, without_modules
+from watchword.interpreter import freeze_loaded, without_modules
 from watchword.outbound.client import OutboundProcess
 from watchword.service import AllServices, CoreServices
 from watchword.service.actors import Accounts, Offboarding
@@ -200,8 +200,7 @@ async def open_whole(
     settings: Settings, observe: Observe, counters: TokenCounters, log: LogProblem
 ) -> AsyncIterator[AllServices]:
     async with open_service(settings, observe, counters) as core:
-        engine, provider = open_index(settings), open_provider(settings, core.store.clock)
-        outbound = OutboundProcess(helper_environment())
+        engine, outbound = open_index(settings), OutboundProcess(helper_environment())
         try:
             store, clock, home = core.store, core.store.clock, _home(settings, engine)
             supervisor = Supervisor(store, engine, settings.index_rate, clock, log, home)
@@ -223,11 +222,9 @@ async def open_whole(
                 await mail.begin()
             yield AllServices(
                 *(core, engine, operations, supervisor, runs, scheduler, stream, webhooks, deliveries),
-                *(provider, mail, seal),
+                *(open_provider(settings, outbound, clock), mail, seal),
             )
         finally:
-            if provider is not None:
-                await provider.close()
             await outbound.close()
             await engine.close()
 
@@ -286,17 +283,16 @@ def open_index(settings: Settings) -> Engine:
     )
 
 
-def open_provider(settings: Settings, clock: Clock) -> IdentityProvider | None:
+def open_provider(settings: Settings, outbound: OutboundProcess, clock: Clock) -> IdentityProvider | None:
     if settings.oidc_issuer is None or not settings.console:
         return None
-    with without_httpx_command():
-        from watchword.openid import ClientRegistration, OpenIdProvider
+    from watchword.openid import ClientRegistration, OpenIdProvider
 
     client_id, redirect = settings.oidc_client_id, settings.issuer + "/sign-in/callback"
     client = ClientRegistration(
         settings.oidc_issuer, client_id, settings.oidc_client_secret, settings.oidc_scopes, redirect
     )
-    return OpenIdProvider(client, clock)
+    return OpenIdProvider(client, outbound, clock)
 
 
 def prepare_store(settings: Settings, *, may_migrate: bool = True) -> SchemaVersions:

@@ -19,7 +19,7 @@ ALLOWED_IMPORTS: dict[str, tuple[set[str], set[str]]] = {
     "files": ({"domain"}, set()),
     "event_sinks": ({"domain", "files"}, {"orjson"}),
     "signing": ({"domain", "files"}, {"jwt", "cryptography"}),
-    "openid": ({"domain"}, {"httpx", "joserfc"}),
+    "openid": ({"domain"}, {"joserfc"}),
     "outbound": ({"outbound", "domain"}, {"certifi", "h11"}),
     "webhook_client": ({"domain"}, set()),
     "smtp": ({"domain"}, {"aiosmtplib"}),

@@ -143,6 +143,7 @@ def test_browser_returns_only_to_pages_of_the_console(
         (TOKEN, Reply(200, b"[" * 100_000)),
         (TOKEN, Reply(302, b"", {"Location": "http://127.0.0.1:9/"})),
         (TOKEN, Reply(200, b" " * 2_000_000)),
+        (TOKEN, Reply(endless=b"HTTP/1.1 103 Early Hints\r\n\r\n" * 1_000)),
         (USERINFO, Reply(500)),
     ],
 )
@@ -196,7 +197,7 @@ def test_userinfo_of_another_person_is_refused(forger: ForgingProvider, browser:
     assert "another person" in refused(browser, browser.go())
 
 
-def test_slow_provider_ends_in_an_error_and_blocks_nobody(
+def test_slow_provider_is_asked_by_another_process_and_blocks_nobody(
     forger: ForgingProvider, browser: SignInBrowser, company: Server
 ) -> None:
     released = threading.Event()
@@ -207,6 +208,9 @@ def test_slow_provider_ends_in_an_error_and_blocks_nobody(
     try:
         until(lambda: forger.times_asked(TOKEN) == 1, "the provider is asked")
         assert company.http.get("/health").status_code == 200
+        asking = company.process_of(forger.asked[-1].port)
+        assert asking is not None
+        assert asking.pid not in {worker.pid for worker in company.workers()}
         waiting.join(60)
         assert outcome[0].status_code == 503
     finally:

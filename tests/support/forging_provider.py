@@ -38,6 +38,8 @@ class Asked(NamedTuple):
     headers: dict[str, str]
     fields: dict[str, str]
     """Of the query, or of the form."""
+    port: int
+    """Of the client."""
 
 
 @dataclass
@@ -49,6 +51,8 @@ class Reply:
     headers: Mapping[str, str] = field(default_factory=lambda: {"Content-Type": "application/json"})
     until: threading.Event | None = None
     """Nothing is answered before it is set."""
+    endless: bytes = b""
+    """Sent again and again, instead of an answer."""
 
     @classmethod
     def of(cls, content: Any, status: int = 200) -> Self:
@@ -223,12 +227,14 @@ def _handler(forger: ForgingProvider) -> type[BaseHTTPRequestHandler]:
 
         def _answer(self, encoded: str) -> None:
             fields = {name: values[-1] for name, values in parse_qs(encoded).items()}
-            asked = Asked(self.command, urlsplit(self.path).path, dict(self.headers), fields)
+            asked = Asked(self.command, urlsplit(self.path).path, dict(self.headers), fields, self.client_address[1])
             forger.asked.append(asked)
             reply = forger.answers.get(asked.path) or forger.honest(asked)
             if reply.until is not None:
                 reply.until.wait(SECONDS)
             try:
+                while reply.endless:
+                    self.wfile.write(reply.endless)
                 self.send_response(reply.status)
                 for name, value in reply.headers.items():
                     self.send_header(name, value)

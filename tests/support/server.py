@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -145,6 +146,15 @@ class Server:
     def workers(self) -> list[psutil.Process]:
         assert self.process is not None
         return [p for p in psutil.Process(self.process.pid).children() if is_worker(p)]
+
+    def process_of(self, port: int) -> psutil.Process | None:
+        """The one of its processes that holds a connection from this local port."""
+        assert self.process is not None
+        with suppress(psutil.NoSuchProcess):
+            for process in psutil.Process(self.process.pid).children(recursive=True):
+                if any(one.laddr and one.laddr.port == port for one in process.net_connections("tcp")):
+                    return process
+        return None
 
     # What tests say to it.
 

@@ -47,10 +47,9 @@ class Sender:
         self.processes: list[psutil.Process] = []
 
     def __call__(self, handler: Handler) -> None:
-        assert self._server.process is not None
-        for process in psutil.Process(self._server.process.pid).children(recursive=True):
-            if any(one.laddr.port == handler.client_address[1] for one in process.net_connections("tcp")):
-                self.processes.append(process)
+        process = self._server.process_of(handler.client_address[1])
+        if process is not None:
+            self.processes.append(process)
         self._answer(handler)
 
 

@@ -6,7 +6,6 @@ from functools import partial
 from pathlib import Path
 
 import httpx
-import psutil
 import pytest
 
 from tests.support.postgres import home, own_cluster
@@ -73,12 +72,7 @@ class Killer:
         status(200)(handler)
 
     def _sender(self, port: int) -> Server | None:
-        for server in self._servers:
-            with suppress(psutil.NoSuchProcess):
-                for process in (child for worker in server.workers() for child in worker.children()):
-                    if any(one.laddr and one.laddr.port == port for one in process.net_connections("tcp")):
-                        return server
-        return None
+        return next((server for server in self._servers if server.process_of(port) is not None), None)
 
 
 class Load(threading.Thread):

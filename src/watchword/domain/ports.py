@@ -222,8 +222,6 @@ class IdentityProvider(Protocol):
     async def end_session_url(self, return_to: str) -> str | None:
         """Where a person can end the session at the provider too. None: the provider offers none, or is unavailable."""
 
-    async def close(self) -> None: ...
-
 
 class TokenStore(Protocol):
     async def find_bearer(self, token_id: str) -> Bearer | None:

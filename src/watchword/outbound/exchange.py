@@ -50,7 +50,9 @@ async def exchange(request: OutboundRequest, tls: Callable[[], ssl.SSLContext]) 
             raise OutboundError(OutboundProblem.TOO_LONG, reason) from None
         raise OutboundError(OutboundProblem.INVALID, f"The answer is not valid HTTP: {error}.") from None
     except (h11.LocalProtocolError, UnicodeError) as error:
-        raise OutboundError(OutboundProblem.INVALID, f"The request cannot be sent: {error}.") from None
+        # Without the message, which may have the value of a header.
+        reason = f"The request cannot be sent ({type(error).__name__})."
+        raise OutboundError(OutboundProblem.INVALID, reason) from None
 
 
 async def _connected(addresses: list[Address], port: int) -> socket.socket:
