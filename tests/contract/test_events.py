@@ -145,7 +145,7 @@ CHANGES: list[tuple[Action, str, dict[str, Any], Work]] = [
     (
         Action.ACTOR_LINKED,
         BOB,
-        {"issuer": "https://id.example"},
+        {"issuer": "https://id.example", "sessions": 0, "approvals": 0},
         lambda s, w: s.link_actor(w, BOB, Identity("https://id.example", "bob")),
     ),
     (Action.ACTOR_SUSPENDED, BOB, {}, lambda s, w: s.set_actor_status(w, BOB, ActorStatus.SUSPENDED)),

@@ -24,6 +24,7 @@ from watchword.domain.operations import (
     Strategy,
 )
 from watchword.domain.ports import Store
+from watchword.service.truncation import Lease
 
 LEASE = 10_000
 
@@ -234,3 +235,10 @@ def test_work_progress_is_stored(harness: StoreHarness) -> None:
     found = harness.run(harness.store.operation(kept.number))
     assert found is not None
     assert found.work == work
+
+
+def test_lease_is_free_after_its_release_although_a_renewal_was_on_its_way(harness: StoreHarness) -> None:
+    harness.run(harness.store.add_operation(SYSTEM, plan()))
+    for _ in range(20):
+        lease = Lease(harness.store, leased(harness.run, harness.store))
+        harness.run(all_of([lease.save(), lease.save(), lease.release()]))

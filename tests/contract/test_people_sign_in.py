@@ -71,6 +71,21 @@ def test_linking_another_person_ends_what_the_one_before_had(people: People, har
     people.sign_in("one", ANN)
 
 
+def test_linking_another_person_writes_an_event_for_everything_that_ends(
+    people: People, harness: StoreHarness, location: StoreLocation
+) -> None:
+    people.sign_in("one", ANN, STAFF)
+    people.sign_in("one", ANN, STAFF)
+    before = len(location.events())
+    harness.run(people.store.link_actor(harness.precondition(), ANN, Identity(ISSUER, "two")))
+    told = {event.action: (event.target, event.detail) for event in location.events()[before:]}
+    assert told == {
+        "session.ended": (ANN, {"actorUrn": ANN, "sessions": 2}),
+        "actor.groups_changed": (ANN, {"removed": [STAFF]}),
+        "actor.linked": (ANN, {"issuer": ISSUER, "sessions": 2, "approvals": 0}),
+    }
+
+
 def test_each_sign_in_replaces_the_external_groups_and_no_others(
     people: People, harness: StoreHarness, location: StoreLocation
 ) -> None:

@@ -123,11 +123,17 @@ def test_group_is_stored_with_members_and_count(harness: StoreHarness) -> None:
     assert harness.run(harness.store.actor_snapshot(ANN)).groups == (OPS.urn,)
 
 
-def test_adding_a_member_twice_changes_nothing(harness: StoreHarness) -> None:
+def test_adding_a_member_twice_changes_nothing_and_writes_no_event(
+    harness: StoreHarness, location: StoreLocation
+) -> None:
     harness.run(harness.store.add_group(SYSTEM, OPS))
     harness.run(harness.store.change_members(SYSTEM, OPS.urn, add=[ANN]))
+    before = version(harness), location.events()
     harness.run(harness.store.change_members(SYSTEM, OPS.urn, add=[ANN], remove=[EVE]))
     assert harness.run(harness.store.members(OPS.urn, 0, 10)) == (1, (ANN,))
+    assert (version(harness), location.events()) == before
+    harness.run(harness.store.change_members(SYSTEM, OPS.urn, add=[ANN, BOB], remove=[EVE]))
+    assert location.events()[-1].detail == {"name": OPS.name, "members": [BOB]}
 
 
 def test_deleting_a_group_removes_its_memberships(harness: StoreHarness) -> None:

@@ -95,8 +95,14 @@ class Action(DescribedWord):
     ACTOR_UPDATED = "actor.updated", "The name or e-mail address of an actor changed: which of them, not their text."
     ACTOR_SUSPENDED = "actor.suspended", "An actor was suspended."
     ACTOR_RESUMED = "actor.resumed", "An actor was resumed."
-    ACTOR_LINKED = "actor.linked", "An actor was linked to a person of the identity provider, or the link was removed."
-    ACTOR_GROUPS_CHANGED = "actor.groups_changed", "A sign-in changed the groups of an actor: added, removed, refused."
+    ACTOR_LINKED = (
+        "actor.linked",
+        "An actor was linked to a person of the identity provider, or unlinked: how many sessions and approvals ended.",
+    )
+    ACTOR_GROUPS_CHANGED = (
+        "actor.groups_changed",
+        "A sign-in or a new link changed the groups of an actor: added, removed, refused.",
+    )
     ACTOR_MAIL_PREFERENCES_CHANGED = (
         "actor.mail_preferences_changed",
         "A person chose the kinds of mail to get: those that are off.",

@@ -111,8 +111,9 @@ class Lease:
     async def release(self, not_before: int = 0) -> None:
         """Let another instance take the operation, immediately or from this moment on."""
         self._lost = True  # the heartbeat must not renew it
-        with suppress(LeaseLost, CancelRequested, Fault):
-            await self._store.save_operation(self.operation, 0, not_before)
+        async with self._saving:  # a renewal that is on its way ends first
+            with suppress(LeaseLost, CancelRequested, Fault):
+                await self._store.save_operation(self.operation, 0, not_before)
 
     @asynccontextmanager
     async def renewed(self) -> AsyncIterator[None]:

@@ -459,9 +459,12 @@ async def put_status(
     await tx.execute(_SET_STATUS, actor, status.value, now, precondition.actor)
 
 
-async def end_sessions(tx: Transaction, precondition: WritePrecondition, actor: str, now: int) -> int:
-    """Returns how many were live."""
-    ends = await tx.fetch("DELETE FROM sessions WHERE actor_urn = $1 RETURNING ends_at", actor)
+async def end_sessions(
+    tx: Transaction, precondition: WritePrecondition, actor: str, now: int, *, by_provider: bool = False
+) -> int:
+    """With `by_provider`, only those that signed in at the identity provider. Returns how many were live."""
+    which = " AND issuer IS NOT NULL" if by_provider else ""
+    ends = await tx.fetch(f"DELETE FROM sessions WHERE actor_urn = $1{which} RETURNING ends_at", actor)
     live = sum(1 for (ends_at,) in ends if ends_at > now)
     if live:
         await write_events(tx, precondition, [sessions_ended(actor, live)], now)
@@ -551,13 +554,14 @@ async def _delete_group(tx: Transaction, urn: str, name: str | None) -> Event:
 async def _change_members(
     tx: Transaction, urn: str, name: str, add: Collection[str], remove: Collection[str]
 ) -> list[Event]:
-    await tx.executemany(_ADD_MEMBER, [(member, urn) for member in add])
-    gone = f"DELETE FROM group_members WHERE group_urn = $1 AND actor_urn {tx.dialect.any_of('$2')}"
-    await tx.execute(gone, urn, list(remove))
-    changes = ((Action.GROUP_MEMBERS_ADDED, add), (Action.GROUP_MEMBERS_REMOVED, remove))
-    return [
-        Event(action, urn, {"name": name, "members": sorted(set(members))}) for action, members in changes if members
-    ]
+    """Of what is as wanted already, nothing is written."""
+    these = f"FROM group_members WHERE group_urn = $1 AND actor_urn {tx.dialect.any_of('$2')}"
+    before = {actor for (actor,) in await tx.fetch(f"SELECT actor_urn {these}", urn, [*add, *remove])}
+    added, removed = sorted({*add} - {*remove} - before), sorted({*remove} & before)
+    await tx.executemany(_ADD_MEMBER, [(member, urn) for member in added])
+    await tx.execute(f"DELETE {these}", urn, removed)
+    changes = ((Action.GROUP_MEMBERS_ADDED, added), (Action.GROUP_MEMBERS_REMOVED, removed))
+    return [Event(action, urn, {"name": name, "members": members}) for action, members in changes if members]
 
 
 async def _find_group(tx: Transaction, urn: str) -> Group:

@@ -146,13 +146,13 @@ class SqlSessions(SqlPart):
             raise Fault(Reason.IDENTITY_LINKED, f"This person is linked to {other}. Unlink that first.", actorUrn=other)
         await tx.execute("DELETE FROM identities WHERE actor_urn = $1", actor)
         # The sessions, approvals and groups belong to the person who was linked before.
-        await tx.execute("DELETE FROM sessions WHERE actor_urn = $1 AND issuer IS NOT NULL", actor)
-        await tx.execute("DELETE FROM devices WHERE actor_urn = $1 AND status = 'APPROVED'", actor)
-        if await tx.execute("DELETE FROM group_members WHERE actor_urn = $1 AND external = 1", actor):
-            await tx.execute(tx.dialect.next_policy_version)
+        ended = await end_sessions(tx, precondition, actor, now, by_provider=True)
+        approvals = await tx.execute("DELETE FROM devices WHERE actor_urn = $1 AND status = 'APPROVED'", actor)
+        events = await _set_groups(tx, actor, frozenset(), frozenset())
         if identity is not None:
             await tx.execute(_PUT_IDENTITY, *identity, actor, now, None)
-        await write_events(tx, precondition, [_linked(actor, identity)], now)
+        events.append(_linked(actor, identity, sessions=ended, approvals=approvals))
+        await write_events(tx, precondition, events, now)
 
     @transaction
     async def drop_external_groups(self, tx: Transaction, before: int, most: int) -> int:
@@ -220,6 +220,6 @@ async def _set_groups(tx: Transaction, actor: str, groups: frozenset[str], refus
     return [Event(Action.ACTOR_GROUPS_CHANGED, actor, {name: list(urns) for name, urns in detail.items() if urns})]
 
 
-def _linked(actor: str, identity: Identity | None) -> Event:
-    """Without the subject, which is personal."""
-    return Event(Action.ACTOR_LINKED, actor, {"issuer": None if identity is None else identity.issuer})
+def _linked(actor: str, identity: Identity | None, **ended: int) -> Event:
+    """Without the subject, which is personal. With how much of the person before ended."""
+    return Event(Action.ACTOR_LINKED, actor, {"issuer": None if identity is None else identity.issuer, **ended})
