@@ -280,4 +280,5 @@ def test_stop_answers_requests_that_wait(make_server: MakeServer) -> None:
         (worker,) = server.workers()
         until(lambda: any(one.status == "ESTABLISHED" for one in worker.net_connections()), "the request waits")
         worker.send_signal(signal.SIGTERM)
-        assert answer.result().json() == {"events": [], "next": after}
+        # The use of the token may have made an event meanwhile.
+        assert (answer.result().status_code, answer.result().json()["next"] >= after) == (200, True)
