@@ -25,6 +25,7 @@ from watchword import __version__
 from watchword.domain.actors import AccountGain
 from watchword.domain.admin import Diagnostic, SealedSecrets, bad, ok, warn
 from watchword.domain.errors import Fault, OperatorError
+from watchword.domain.events import CLOCK_BEHIND
 from watchword.domain.networks import Address
 from watchword.domain.ports import Clock
 from watchword.domain.stores import STANDBYS_ADVICE, LastStart, PostgresUrl, SqliteUrl, objection_to_standbys
@@ -39,7 +40,6 @@ LOW_DISK_BYTES = 1024**3
 FULL_DISK_BYTES = 64 * 1024**2
 FEW_FILES = 4_096
 PLAUSIBLE_YEARS = range(2025, 2100)
-BEHIND_MS = 60_000
 CLOCK_DIFFERENCE_MS = 5_000
 VERIFY_CONNECTIONS = 2
 """Connections of a worker besides its pool."""
@@ -310,7 +310,7 @@ def _clock(summary: StoreSummary | None, now: Clock) -> Iterator[Diagnostic]:
     newest = None if summary is None else summary.newest_event
     if moment.year not in PLAUSIBLE_YEARS:
         yield bad("clock", f"it says {moment:%Y-%m-%d}", fix)
-    elif newest is not None and newest - now() > BEHIND_MS:
+    elif newest is not None and newest - now() > CLOCK_BEHIND:
         latest = datetime.fromtimestamp(newest / 1000, UTC)
         what = f"it says {moment:%Y-%m-%d %H:%M:%SZ}, but the store's newest event is of {latest:%Y-%m-%d %H:%M:%SZ}"
         yield bad("clock", what, fix)

@@ -38,6 +38,7 @@ from watchword.domain.admin import (
 from watchword.domain.datahub import DataHubSource, DataHubUrl
 from watchword.domain.engine import Engine
 from watchword.domain.errors import Fault, OperatorError
+from watchword.domain.events import clock_warning
 from watchword.domain.mail import MailServer, SendResult, test_mail
 from watchword.domain.policies import PolicyPlan, default_policies, root_policy, summary
 from watchword.domain.ports import Clock, IdentityProvider, Store
@@ -326,9 +327,9 @@ def prepare_folder(folder: Path) -> None:
         )
 
 
-async def settle(settings: Settings) -> PolicyPlan:
+async def settle(settings: Settings) -> tuple[PolicyPlan, str]:
     """Create the first keys and apply the root policy, the default policies and the policy file, as each start does.
-    Returns the changes by the file.
+    Returns the changes by the file, and a warning if the clock is wrong.
     """
     declared = None
     if settings.policy_file is not None:
@@ -339,7 +340,9 @@ async def settle(settings: Settings) -> PolicyPlan:
         root = root_policy(settings.root_actor)
         if declared is not None:
             declared = with_secrets(declared, partial(sealed_secret, service.seal, os.urandom))
-        return await service.store.apply_startup_policies(root, default_policies(), declared, settings.audited_values)
+        warning = clock_warning(*await service.store.newest_event())
+        plan = await service.store.apply_startup_policies(root, default_policies(), declared, settings.audited_values)
+        return plan, warning
 
 
 def serve(settings: Settings) -> None:
@@ -358,12 +361,12 @@ def serve(settings: Settings) -> None:
         if versions.is_migrated:
             with suppress(OSError):  # standard output may be closed
                 print(versions, flush=True)  # noqa: T201 - for the operator
-        plan = asyncio.run(settle(settings))
+        plan, warning = asyncio.run(settle(settings))
         applied = summary((*plan.all_changes, *plan.rule_changes, *plan.webhook_changes, *plan.resource_changes))
         notes = [] if settings.policy_file is None else [("policy file", f"{settings.policy_file}: {applied}")]
         built_schema()
         freeze_loaded()
-        run(settings, load_app, folder, notes)
+        run(settings, load_app, folder, notes, warning)
 
 
 def _index_process(settings: Settings) -> AbstractContextManager[object]:

@@ -1,11 +1,14 @@
 """Retention rules are written as they are read."""
 
 from dataclasses import replace
+from datetime import datetime
+from zoneinfo import ZoneInfo
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from watchword.domain.retention import LONGEST, MAX_ROWS, Mode, RetentionRule, parse_rule
+from watchword.domain.retention import LONGEST, MAX_ROWS, Mode, RetentionRule, parse_rule, parse_window
 
 SECONDS = st.integers(0, LONGEST // 1_000).map(lambda seconds: seconds * 1_000)
 TIMES = st.tuples(st.integers(0, 23), st.integers(0, 59)).map(lambda at: f"{at[0]:02}:{at[1]:02}")
@@ -32,3 +35,21 @@ def test_written_rule_reads_back_equal(rule: RetentionRule, longer: int | None, 
     read = parse_rule(rule.written() | ({} if window is None else {"window": window}))
     assert replace(read, window=None) == rule
     assert parse_rule(read.written()) == read == RetentionRule.unpacked(read.packed())
+
+
+@pytest.mark.parametrize(
+    ("window", "now", "opens"),
+    [
+        ("02:30-05:00", "2026-10-24T22:00Z", "2026-10-25T00:30Z"),
+        ("02:30-05:00", "2026-10-25T01:10Z", "2026-10-25T01:30Z"),  # 02:10, for the second time
+        ("02:30-05:00", "2026-10-25T04:00Z", "2026-10-26T01:30Z"),
+        ("02:30-03:15", "2026-03-28T22:00Z", "2026-03-29T01:00Z"),  # 02:30 is skipped
+    ],
+)
+def test_window_opens_on_the_nights_in_which_the_clocks_change(window: str, now: str, opens: str) -> None:
+    def millis(moment: str) -> int:
+        return int(datetime.fromisoformat(moment).timestamp() * 1_000)
+
+    zone, parsed = ZoneInfo("Europe/Berlin"), parse_window(window)
+    assert parsed.next_opening(millis(now), zone) == millis(opens)
+    assert parsed.is_open(millis(opens), zone)

@@ -186,6 +186,20 @@ _UNCOUNTED = frozenset(
     }
 )
 
+CLOCK_BEHIND = 60_000
+"""By how much the newest event may be later than the clock: instances may differ a little."""
+
+
+def clock_warning(newest: int, now: int) -> str:
+    """For the operator, if the newest event is in the future; empty otherwise."""
+    if newest - now <= CLOCK_BEHIND:
+        return ""
+    return (
+        f"the clock says {iso(now)}, but the newest event is of {iso(newest)}. The clock is or was wrong. While it is "
+        "behind, expired tokens are valid again. Set it, and keep it set by NTP; watchword doctor checks it."
+    )
+
+
 Detail = str | int | bool | list[str] | None
 
 

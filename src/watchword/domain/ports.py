@@ -587,6 +587,9 @@ class EventStore(Protocol):
     async def last_event(self) -> int:
         """The highest number of an event; 0 without events."""
 
+    async def newest_event(self) -> tuple[int, int]:
+        """The latest time of an event, 0 without events; and the store's time."""
+
     async def lease_cursor(self, name: str, holder: str, millis: int) -> int | None:
         """Take or renew the lease of a cursor; returns its number, or None if another holder has it. A new cursor
         begins after the last event.

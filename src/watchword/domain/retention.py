@@ -21,7 +21,7 @@ from cronsim import CronSim, CronSimError
 from watchword.domain.engine import MAX_KEEP_LAST
 from watchword.domain.errors import Fault, Reason, check_known, check_length, check_whole, invalid
 from watchword.domain.indices import DATAHUB_GC_SERIES, Aspect, Histogram, parse_aspect
-from watchword.domain.lifetimes import DAY, HOUR, iso, parse_iso, written_iso
+from watchword.domain.lifetimes import DAY, HOUR, MINUTE, iso, parse_iso, written_iso
 from watchword.domain.operations import Operation, Plan
 from watchword.domain.policies import ChangeKind, PartPlan, declared_elsewhere
 
@@ -75,9 +75,12 @@ class Window(NamedTuple):
             return now
         today = _local(now, zone).date()
         for days in range(3):
-            moment = datetime.combine(today + timedelta(days=days), self.opens, zone)
-            if (at := _millis(moment)) > now:
-                return at
+            opens = datetime.combine(today + timedelta(days=days), self.opens, zone)
+            # Where clocks change, a time of day comes twice, or is skipped: then the window opens in between.
+            first, last = sorted(_millis(opens.replace(fold=fold)) for fold in (0, 1))
+            for at in range(first, last + 1, MINUTE):
+                if at > now and self.is_open(at, zone):
+                    return at
         raise AssertionError(self)
 
 

@@ -82,12 +82,14 @@ Open = Callable[
 ]
 
 
-def run(settings: Settings, load: Load, run_folder: Path, notes: Sequence[tuple[str, str]] = ()) -> None:
-    """Run until stopped. The notes (a label and a text) are printed with the address."""
+def run(
+    settings: Settings, load: Load, run_folder: Path, notes: Sequence[tuple[str, str]] = (), warning: str = ""
+) -> None:
+    """Run until stopped. The notes (a label and a text) and the warning are printed with the address."""
     _check_certificate(settings)
     _check_address_is_free(settings)
     server = _server(settings)
-    threading.Thread(target=_announce, args=(settings, run_folder, notes), daemon=True).start()
+    threading.Thread(target=_announce, args=(settings, run_folder, notes, warning), daemon=True).start()
     _block_signals_in_workers()
     server.serve(
         spawn_target=partial(_spawn, settings), target_loader=partial(load, settings, run_folder), wrap_loader=False
@@ -267,12 +269,12 @@ def _block_signals_in_workers() -> None:
     os.register_at_fork(before=block, after_in_parent=lambda: signal.pthread_sigmask(signal.SIG_SETMASK, mask.before))
 
 
-def _announce(settings: Settings, run_folder: Path, notes: Sequence[tuple[str, str]]) -> None:
+def _announce(settings: Settings, run_folder: Path, notes: Sequence[tuple[str, str]], warning: str) -> None:
     wanted = [settings.endpoint, *([settings.metrics_endpoint] if settings.metrics_endpoint else [])]
     while sum(1 for _ in run_folder.glob("ready-*")) < settings.workers or not all(map(_accepts, wanted)):
         time.sleep(0.005)
     try:
-        print(announcement(settings, notes), flush=True)  # noqa: T201 - for the operator
+        print(announcement(settings, notes, warning), flush=True)  # noqa: T201 - for the operator
     except BrokenPipeError:  # nothing reads them; the rest of the buffer must not raise at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
@@ -284,7 +286,7 @@ def _accepts(endpoint: Endpoint) -> bool:
         return probe.connect_ex(address) == 0
 
 
-def announcement(settings: Settings, notes: Sequence[tuple[str, str]] = ()) -> str:
+def announcement(settings: Settings, notes: Sequence[tuple[str, str]] = (), warning: str = "") -> str:
     off_because = settings.local_mode_off_because
     local = (
         f"off: {off_because}"
@@ -302,6 +304,8 @@ def announcement(settings: Settings, notes: Sequence[tuple[str, str]] = ()) -> s
         *([f"  events      {settings.event_stream}"] if settings.event_stream else []),
         *(f"  {word:<12}{note}" for word, note in notes),
     ]
+    if warning:
+        lines += ["", f"WARNING: {warning}"]
     if not settings.is_loopback and settings.socket_path is None and not settings.tls:
         lines += ["", "WARNING: it can be reached from other machines WITHOUT TLS: tokens travel in the clear."]
         lines += ["         Set WATCHWORD_TLS_CERT and WATCHWORD_TLS_KEY, or put a TLS proxy before it."]

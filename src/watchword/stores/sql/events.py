@@ -23,6 +23,7 @@ from watchword.stores.sql.transaction import (
     SqlPart,
     Transaction,
     delete_oldest,
+    snapshot,
     transaction,
 )
 
@@ -106,6 +107,11 @@ class SqlEvents(SqlPart):
         row = await self._db.row(_LAST)
         assert row is not None
         return int(row[0])
+
+    @snapshot
+    async def newest_event(self, tx: Transaction) -> tuple[int, int]:
+        at = await tx.fetchval("SELECT at FROM events ORDER BY at DESC LIMIT 1")
+        return at or 0, await tx.now()
 
     @transaction
     async def purge_change_rates(self, tx: Transaction, most: int) -> int:
