@@ -29,8 +29,8 @@ from watchword.setting_values import IndexAddress, ListenAddress, optional
 
 MAX_SECRET_CHARACTERS = 65_536
 _NEEDS_KEY = (
-    "WATCHWORD_MASTER_KEY_FILE must be set with PostgreSQL: the same key on every instance. "
-    "Create one: watchword keys master FILE"
+    "WATCHWORD_MASTER_KEY_FILE must be set with PostgreSQL: the same key on every instance, and for a copy the key of "
+    "its source. Only for a new store, create one: watchword keys master FILE"
 )
 
 

@@ -471,6 +471,11 @@ def _master_key_check(settings: Settings, what: str) -> CheckMasterKey:
     def check(sealed: SealedSecrets) -> None:
         if sealed.salt is None:
             return
+        if not settings.master_key_path.exists():
+            raise OperatorError(
+                f"There is no master key at {settings.master_key_path}. {what} is sealed with one: name its file with "
+                "--master-key-file. A new key would not open it."
+            )
         sealer = Sealer(load_master_key(settings.master_key_path, create=False))
         try:
             check_master_key(sealer, sealed.salt, sealed.private_keys)

@@ -224,6 +224,16 @@ def test_store_sealed_with_another_master_key_is_not_copied(store: Path, databas
     assert not is_there(database)
 
 
+def test_copy_without_a_key_does_not_advise_to_make_another(store: Path, database: Home, tmp_path: Path) -> None:
+    missing = tmp_path / "missing.key"
+    done = copy(sqlite(store), database.url, missing, *into(database))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert f"There is no master key at {missing}. The store " in done.stderr
+    assert " is sealed with one: name its file with --master-key-file." in done.stderr
+    assert "keys master" not in done.stderr
+    assert not is_there(database)
+
+
 def test_store_with_an_operation_under_way_is_not_copied(store: Path, key: Path, database: Home) -> None:
     with closing(sqlite3.connect(store)) as file, file:
         columns = "index_name, state, plan, work, asked_by, asked_at"

@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
+from tests.cli.in_process import watchword
 from tests.support.breaker import Breaker
 from tests.support.server import ADMIN, Server
 from tests.support.store_file import change_store
-from watchword.client import Client, Conflict, Unauthenticated, Unreachable, rotate_file
+from watchword.client import Client, Conflict, Unauthenticated, Unreachable, WatchwordError, rotate_file
 
 
 @pytest.fixture
@@ -209,6 +210,24 @@ def test_successor_that_is_rejected_is_taken_out_again(server: Server, file: Pat
     assert file.read_text() == old
     assert whose(server, file)
     assert names(file) == ["token"]
+
+
+def test_token_limited_to_other_networks_gets_no_successor(server: Server, file: Path, actor: str) -> None:
+    """It could not be verified from here, whoever asks for it."""
+    made = server.create(actor, allowedNetworks=["10.0.0.0/8"], name="elsewhere")
+    written(file, made["accessToken"])
+    with Client(server.url, actor=ADMIN) as admin:
+        with pytest.raises(WatchwordError, match=r"to the networks 10\.0\.0\.0/8, .* Nothing was changed\."):
+            rotate_file(file, server.url, asked_by=admin)
+        assert file.read_text().strip() == made["accessToken"]
+        found = admin.get_token(made["metadata"]["id"])
+        assert (found.status, found.replaced_by) == ("ACTIVE", None)
+    said = watchword("token", "rotate", "--file", str(file), "--url", server.url, "--as", ADMIN)
+    assert (said.returncode, said.stdout, said.stderr.count("\n")) == (1, "", 1)
+    assert "a successor could not be verified. Nothing was changed. Rotate it from one of those" in said.stderr
+    here = server.create(actor, allowedNetworks=["127.0.0.0/8"])
+    written(file, here["accessToken"])
+    assert rotate_file(file, server.url).problem is None
 
 
 def test_another_caller_rotates_a_token_that_cannot_rotate_itself(server: Server, file: Path, actor: str) -> None:

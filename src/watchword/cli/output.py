@@ -75,7 +75,7 @@ def _json_field(field: Field[Any], value: Any) -> tuple[str, Any]:
         return name, value // timedelta(milliseconds=1)
     if isinstance(value, datetime):
         return name, _millis(value) if name.endswith("Millis") else iso(value)
-    return name, iso(value) if isinstance(value, int) and "at" in field.name.split("_") else json_value(value)
+    return name, json_value(value)
 
 
 @dataclass(frozen=True, slots=True)

@@ -303,7 +303,7 @@ _PARAMETERS = {
     "group": ("urn",),
     "group_id": ("id_",),
     "operation_id": ("task_id",),
-    "query": ("contains", "query"),
+    "query": ("contains", "search", "query"),
     "url": ("to",),
     "webhook_id": ("id_",),
 }

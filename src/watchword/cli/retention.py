@@ -1,5 +1,6 @@
 """`watchword retention`."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -423,7 +424,7 @@ def run(client: "Client", series: str, approve: bool, no_wait: bool, yes: bool, 
         if as_json:
             for operation in client.watch_operation(ran.operation.id):
                 ended = operation
-            say_json(ended)
+            say_json(replace(ran, state=ended.state, operation=ended))
         else:
             say(f"Run {ran.number} started {ran.operation.id}")
             ended = watch_operation(client, ran.operation.id)

@@ -18,6 +18,7 @@ import time
 from base64 import b64decode, urlsafe_b64decode
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cached_property, partial
 from hashlib import sha256
 from pathlib import Path
@@ -31,7 +32,7 @@ from watchword.cli.remote import ServerFlags, confirm, need_confirmation, open_c
 from watchword.cli.run import Command, WrongUse
 from watchword.client.errors import NotFound, Unauthenticated, Unauthorized
 from watchword.client.profiles import ChosenServer
-from watchword.client.records import to_millis
+from watchword.client.records import from_millis
 from watchword.domain.errors import OperatorError, Reason
 from watchword.domain.names import USER_PREFIX
 from watchword.domain.policies import Privilege
@@ -75,7 +76,7 @@ class Verdict:
     name: str | None
     actor_urn: str
     issuer: str
-    expires_at: int | None
+    expires_at: datetime | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +209,8 @@ class TokenSearch:
     def _check(self, leak: Leak) -> Verdict:
         expired = leak.expires_at is not None and leak.expires_at <= self._now
         status = EXPIRED if expired else UNKNOWN
-        verdict = Verdict(status, not expired, None, None, None, leak.actor, leak.issuer, leak.expires_at)
+        ends = None if leak.expires_at is None else from_millis(leak.expires_at)
+        verdict = Verdict(status, not expired, None, None, None, leak.actor, leak.issuer, ends)
         if self._reaches and not self._may_know(leak):
             verdict.status = EXPIRED if expired else FOREIGN
         elif self._asks:
@@ -226,10 +228,9 @@ class TokenSearch:
         except Unauthorized:
             pass
         else:
-            for name in ("status", "id", "urn", "name", "actor_urn"):
+            for name in ("status", "id", "urn", "name", "actor_urn", "expires_at"):
                 setattr(verdict, name, getattr(record, name))
             verdict.live = record.status not in DEAD
-            verdict.expires_at = None if record.expires_at is None else to_millis("expires_at", record.expires_at)
 
     def _may_know(self, leak: Leak) -> bool:
         return self._knows_datahub if leak.kid is None else leak.kid in self._kids

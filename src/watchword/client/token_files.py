@@ -17,7 +17,7 @@ import ssl
 import stat
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -79,6 +79,9 @@ def rotate_file(
             raise ValueError(NO_TOKEN)  # never send another kind of secret to the server
         with client(old) if asked_by is None else nullcontext(asked_by) as asking:
             found = asking.find_token(old)
+            if found.allowed_networks is not None:
+                with client(old) as holder:
+                    _need_network(found.allowed_networks, holder)
             new = None if found.awaits_first_use else _successor(asking, found, old, overlap, grace)
         if new is not None:
             file.put(new.token)
@@ -175,6 +178,16 @@ def _successor(asking: Client, found: TokenInfo, old: Secret[str], overlap: Span
             raise
     # The key was used with another overlap or grace period, or that successor is revoked: start a new rotation.
     return asking.rotate_token(found.id, overlap=overlap, grace=grace)
+
+
+def _need_network(networks: Sequence[str], old: Client) -> None:
+    """Fail before a successor is created that could not be verified from here."""
+    if not isinstance(_use(old), Unauthenticated):
+        return
+    raise WatchwordError(
+        f"The token is limited to the networks {', '.join(networks)}, and the server does not accept it "
+        "from here: a successor could not be verified. Nothing was changed. Rotate it from one of those networks."
+    )
 
 
 def _use(client: Client) -> WatchwordError | None:

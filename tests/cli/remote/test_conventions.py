@@ -5,6 +5,8 @@ import re
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import dataclass
+from datetime import UTC, datetime
 
 import pytest
 
@@ -13,6 +15,7 @@ from tests.cli.remote.conftest import Run
 from tests.support.server import ADMIN, MANAGE_ALL, Server
 from tests.support.terminal import Terminal
 from tests.support.waiting import until
+from watchword.cli.output import json_value
 from watchword.domain.lifetimes import parse_span
 
 Done = Callable[..., str]
@@ -180,3 +183,21 @@ def test_events_about_an_actor_include_those_of_its_tokens(server: Server, done:
         ("token.created", made),
     ]
     assert {event["actorUrn"] for event in found} == {ADMIN}
+
+
+def test_search_that_is_too_long_is_named_as_it_was_typed(run: Run) -> None:
+    ran = run("actor", "list", "--search", "x" * 1_000)
+    assert ran.returncode == 1
+    assert ran.stderr.startswith("watchword: --search must ")
+
+
+def test_number_is_no_time_whatever_its_name() -> None:
+    @dataclass
+    class Counted:
+        repeat_at: int
+        seen_at: datetime
+
+    assert json_value(Counted(5, datetime(2026, 11, 19, tzinfo=UTC))) == {
+        "repeatAt": 5,
+        "seenAt": "2026-11-19T00:00:00.000Z",
+    }

@@ -130,3 +130,21 @@ def test_recipe_of_datahub_gc_becomes_rules_that_only_report(tmp_path: Path) -> 
     assert [line.split()[1] for line in ran.stderr.splitlines()] == ["dry_run", "query_cleanup"]
     wrong = watchword("retention", "convert", "datahub-gc", "-", stdin="source: {type: mysql}")
     assert (wrong.returncode, wrong.stderr) == (1, "watchword: standard input: source.type must be datahub-gc.\n")
+
+
+@pytest.mark.parametrize("more", [(), ("--no-wait",)], ids=["waits", "does not wait"])
+def test_run_is_printed_as_json_whether_the_command_waits_or_not(
+    server: Server, done: Done, more: tuple[str, ...]
+) -> None:
+    series = Series(server, EmbeddedIndex(), server.create(ADMIN)["accessToken"])
+    name = f"{series.entity}.{series.aspect}"
+    series.load(times(20, time.time_ns() // 1_000_000, step=DAY))
+    rule = f"retention:\n  - {{series: {name}, keep: 10d, atMost: 90%, mode: enforce}}\n"
+    done("retention", "apply", "-", stdin=rule)
+    ran = json.loads(done("retention", "run", name, "--json", *more))
+    assert {"number", "series", "rule", "operation"} <= ran.keys()
+    assert ran["series"] == name.lower()
+    assert ran["operation"]["id"]
+    if not more:
+        assert (ran["state"], ran["operation"]["state"]) == ("DONE", "DONE")
+    done("retention", "delete", name, "--yes")
