@@ -106,9 +106,10 @@ class TestIntrospection:
     def test_token_may_introspect_itself_without_privileges(self, server: Server, token: str, actor: str) -> None:
         assert introspect(server, token, token)["sub"] == actor
 
-    def test_introspection_counts_as_use(self, make_server: Callable[..., Server]) -> None:
+    def test_introspection_by_another_actor_counts_as_use(self, make_server: Callable[..., Server], actor: str) -> None:
         server = make_server()
-        asking, asked, idle = (server.create(ADMIN, name=name)["accessToken"] for name in ("asking", "asked", "idle"))
+        asking = server.create(ADMIN, name="asking")["accessToken"]
+        asked, idle = (server.create(ADMIN, of=actor, name=name)["accessToken"] for name in ("asked", "idle"))
         assert introspect(server, asked, asking)["active"]
         assert idle
         server.stop()

@@ -7,6 +7,7 @@ import pytest
 
 from tests.support.server import ADMIN, Server
 from tests.support.store_file import look
+from tests.support.waiting import until
 
 INTROSPECT = "/oauth2/introspect"
 REVOKE = "/oauth2/revoke"
@@ -116,6 +117,21 @@ class TestSuccessor:
         ((end, grace),) = look(server, asked, old["metadata"]["id"])
         assert grace == 60_000
         assert introspect(server, old["accessToken"], gateway)["exp"] == end // 1000
+
+    def test_introspection_by_its_own_actor_is_no_use_of_a_token(
+        self, server: Server, gateway: str, actor: str
+    ) -> None:
+        server.grant(actor, privileges=("INTROSPECT_TOKENS",))
+        old, new = self.rotated(server, actor)
+        content = introspect(server, new["accessToken"], old["accessToken"])
+        assert (content["active"], content["exp"]) == (True, new["metadata"]["expiresAt"] // 1000)
+        replaced = "SELECT replaced_at FROM tokens WHERE id = ?"
+        assert look(server, replaced, old["metadata"]["id"]) == [(None,)], "the successor waits for its first use"
+        uses = "SELECT coalesce(sum(uses), 0) FROM token_uses WHERE token_id = ?"
+        introspect(server, new["accessToken"], gateway)
+        assert look(server, replaced, old["metadata"]["id"]) != [(None,)]
+        until(lambda: look(server, uses, new["metadata"]["id"]) != [(0,)], "the use is written")
+        assert look(server, uses, new["metadata"]["id"]) == [(1,)]
 
     def test_revoking_a_token_by_possession_revokes_its_unused_successor(
         self, server: Server, gateway: str, actor: str

@@ -59,13 +59,18 @@ class Authority:
         self._usage.record(bearer.token_id, bearer.at, client)
         return bearer
 
-    async def verify(self, token: bytes, client: str, request_id: str = "", *, anywhere: bool = False) -> Bearer:
-        """The live token with this text, or the error for its holder. `anywhere` skips the check of the client's
-        network, for introspection: only the caller knows where the token was used.
+    async def verify(
+        self, token: bytes, client: str, request_id: str = "", *, introspected_by: str | None = None
+    ) -> Bearer:
+        """The live token with this text, or the error for its holder. Introspection by an actor skips the check of the
+        client's network: only the caller knows where the token was used. An actor that introspects a token of its own
+        looks it up. Any other had it presented, which is a use.
         """
         bearer = _require_live(await self._store.find_bearer(self.token_id(token)))
+        if introspected_by == bearer.actor:
+            return bearer
         if bearer.pending or bearer.limits.networks is not None:
-            bearer = await self._admit(bearer, client, request_id, anywhere=anywhere)
+            bearer = await self._admit(bearer, client, request_id, anywhere=introspected_by is not None)
         self._usage.record(bearer.token_id, bearer.at, client)
         return bearer
 

@@ -356,7 +356,7 @@ class Tokens:
         grant.expect(Privilege.INTROSPECT_TOKENS)
         try:
             caller = grant.caller
-            bearer = await self._authority.verify(token, caller.peer, caller.request_id, anywhere=True)
+            bearer = await self._authority.verify(token, caller.peer, caller.request_id, introspected_by=caller.actor)
             return await self._introspection(bearer, token)
         except Fault as fault:
             if fault.reason in REJECTED_CREDENTIALS:
