@@ -205,3 +205,18 @@ def test_policy_for_no_one_or_with_a_dangerous_privilege_asks_first(console: Con
     page.get_by_role("button", name="Check").click()
     expect(page.locator("#answer")).to_contain_text("No one of this name is known here yet.")
     expect(page.locator("#asked-privilege")).to_have_value("")
+
+
+def test_viewer_reads_policies_and_is_offered_no_change(console: Console, window: Windows) -> None:
+    viewer = console.person("viewer", "VIEW_POLICIES")
+    page = window(viewer).open("/console/policies")
+    check_privilege(page, console.root.name, AUDIT)
+    expect(page.locator("#answer")).to_contain_text("Yes")
+    table = page.get_by_role("table", name="Policies")
+    table.get_by_role("link", name="Everyone reads task status").click()
+    panel = page.get_by_role("dialog", name="Everyone reads task status")
+    expect(panel).to_contain_text("To change it needs Manage Policies.")
+    expect(panel).to_contain_text("all users")
+    expect(panel.get_by_role("button", name=re.compile("Save|Delete"))).to_have_count(0)
+    expect(page.get_by_role("link", name="New policy")).to_have_count(0)
+    expect(page.get_by_role("navigation").get_by_role("link", name="Actors")).to_have_count(0)

@@ -213,4 +213,4 @@ def test_reading_a_policy_needs_the_privilege(server: Server, actor: str) -> Non
     token = server.create(ADMIN, of=actor)["accessToken"]
     for short in ("root", "nothing"):
         answer = server.http.get(f"{ENTITY}urn:li:dataHubPolicy:{short}", headers={"Authorization": f"Bearer {token}"})
-        assert (answer.status_code, answer.json()["error"]["privilege"]) == (403, "MANAGE_POLICIES")
+        assert (answer.status_code, answer.json()["error"]["privilege"]) == (403, "VIEW_POLICIES")

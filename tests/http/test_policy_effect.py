@@ -69,13 +69,13 @@ def test_holders_are_all_users_members_and_named_actors(server: Server, actor: s
 
 
 @pytest.mark.parametrize("query", [HOLDERS, EFFECT])
-def test_effects_and_holders_need_manage_policies_before_anything_is_checked(
+def test_effects_and_holders_need_view_policies_before_anything_is_checked(
     server: Server, actor: str, query: str
 ) -> None:
     server.grant(actor)
     with pytest.raises(GraphQLRefused) as refused:
         server.ask(query, {"input": {"privilege": "No!"}} if query == HOLDERS else {"urn": "No!"}, actor=actor)
-    assert refused.value.errors[0]["extensions"]["privilege"] == "MANAGE_POLICIES"
+    assert refused.value.errors[0]["extensions"]["privilege"] == "VIEW_POLICIES"
 
 
 @pytest.mark.parametrize(

@@ -310,13 +310,13 @@ class Api:
 
     @_sends
     def granted_privileges(self, actor: str) -> ApiRequest[tuple[str, ...]]:
-        """Get an actor's privileges. Other actors than the caller need Manage Policies."""
+        """Get an actor's privileges. Other actors than the caller need View Policies."""
         variables = {"input: GetGrantedPrivilegesInput!": {"actorUrn": actor}}
         return ask("getGrantedPrivileges", tuple, variables, part="privileges")
 
     @_sends
     def granted_scopes(self, actor: str) -> ApiRequest[tuple[str, ...]]:
-        """Get the scopes of other services that policies grant an actor. Other actors than the caller need Manage
+        """Get the scopes of other services that policies grant an actor. Other actors than the caller need View
         Policies.
         """
         variables = {"input: GetGrantedPrivilegesInput!": {"actorUrn": actor}}

@@ -289,7 +289,7 @@ async function tokensWith(text, me, signal) {
 /** @param {string} text @param {Me} me @param {AbortSignal} signal @returns {Promise<Group[]>} */
 async function othersWith(text, me, signal) {
   const { privileges: may } = me;
-  const asked = { people: may.managePolicies || may.manageTokens, accounts: may.manageServiceAccounts, policies: may.managePolicies };
+  const asked = { people: may.managePolicies || may.manageTokens, accounts: may.manageServiceAccounts, policies: may.viewPolicies };
   if (!Object.values(asked).some(Boolean)) return [];
   const found = await graphql(OTHERS, { text, ...asked }, { signal });
   const people = asked.people ? peopleIn(found, text).filter((one) => !(asked.accounts && ACCOUNT.test(one.urn))) : [];

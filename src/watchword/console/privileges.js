@@ -5,6 +5,7 @@ const NAMES = {
   MANAGE_SERVICE_ACCOUNTS: "Manage Service Accounts",
   INTROSPECT_TOKENS: "Introspect Tokens",
   MANAGE_POLICIES: "Manage Policies",
+  VIEW_POLICIES: "View Policies",
   GET_ES_TASK_STATUS_PRIVILEGE: "Get search-index task status",
   GET_TIMESERIES_INDEX_SIZES_PRIVILEGE: "Get time series index sizes",
   TRUNCATE_TIMESERIES_INDEX_PRIVILEGE: "Truncate time series index",

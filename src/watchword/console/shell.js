@@ -13,7 +13,7 @@ import { clearPage, go, mayLeave } from "./router.js";
 
 /**
  * @typedef {Record<"generatePersonalAccessTokens" | "manageTokens" | "manageServiceAccounts" | "introspectTokens"
- *   | "managePolicies" | "getTaskStatus" | "getIndexSizes" | "truncateTimeseries" | "manageSystemOperations"
+ *   | "managePolicies" | "viewPolicies" | "getTaskStatus" | "getIndexSizes" | "truncateTimeseries" | "manageSystemOperations"
  *   | "releaseRetentionHolds" | "viewAuditLog" | "manageWebhooks", boolean>} Privileges
  * @typedef {{urn: string, displayName: string | null, tokenId: string | null, expiresAt: number | null, localMode: boolean, dataDir: string | null, version: string,
  *   privileges: Privileges}} Me
@@ -29,7 +29,7 @@ const VIEWS = [
   { name: "tokens", label: "My tokens", path: "/console/tokens", needs: {} },
   { name: "all-tokens", label: "All tokens", path: "/console/all-tokens", needs: { manageTokens: "MANAGE_ACCESS_TOKENS" } },
   { name: "accounts", label: "Accounts", path: "/console/accounts", needs: { manageServiceAccounts: "MANAGE_SERVICE_ACCOUNTS" } },
-  { name: "policies", label: "Policies", path: "/console/policies", needs: { managePolicies: "MANAGE_POLICIES" } },
+  { name: "policies", label: "Policies", path: "/console/policies", needs: { viewPolicies: "VIEW_POLICIES" } },
   { name: "actors", label: "Actors", path: "/console/actors", needs: { managePolicies: "MANAGE_POLICIES" } },
   { name: "operations", label: "Operations", path: "/console/operations",
     needs: { truncateTimeseries: "TRUNCATE_TIMESERIES_INDEX_PRIVILEGE", getIndexSizes: "GET_TIMESERIES_INDEX_SIZES_PRIVILEGE" }, any: true },

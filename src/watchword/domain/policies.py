@@ -82,6 +82,10 @@ class Privilege(Enum):
     )
     INTROSPECT_TOKENS = ("Introspect Tokens", "Introspect tokens of others.")
     MANAGE_POLICIES = ("Manage Policies", "Manage policies, groups and the status of actors.")
+    VIEW_POLICIES = (
+        "View Policies",
+        "Read policies, groups, resources, who holds what, and what applying a policy file would change.",
+    )
     GET_ES_TASK_STATUS_PRIVILEGE = ("Get search-index task status", "Read the status of a task in the search index.")
     GET_TIMESERIES_INDEX_SIZES_PRIVILEGE = ("Get time series index sizes", "Read the sizes of the time series indices.")
     TRUNCATE_TIMESERIES_INDEX_PRIVILEGE = ("Truncate time series index", "Remove old rows of a time series.")
@@ -109,6 +113,7 @@ PRIVILEGE_FIELDS = {
     "introspectTokens": Privilege.INTROSPECT_TOKENS,
     "manageIdentities": Privilege.MANAGE_POLICIES,  # DataHub's word for users and groups
     "managePolicies": Privilege.MANAGE_POLICIES,
+    "viewPolicies": Privilege.VIEW_POLICIES,
     "getTaskStatus": Privilege.GET_ES_TASK_STATUS_PRIVILEGE,
     "getIndexSizes": Privilege.GET_TIMESERIES_INDEX_SIZES_PRIVILEGE,
     "truncateTimeseries": Privilege.TRUNCATE_TIMESERIES_INDEX_PRIVILEGE,
@@ -121,6 +126,7 @@ PRIVILEGE_FIELDS = {
 
 _INCLUDES = {
     Privilege.MANAGE_ACCESS_TOKENS: frozenset({Privilege.GENERATE_PERSONAL_ACCESS_TOKENS}),
+    Privilege.MANAGE_POLICIES: frozenset({Privilege.VIEW_POLICIES}),
     Privilege.MANAGE_SYSTEM_OPERATIONS: frozenset(
         {
             Privilege.GET_ES_TASK_STATUS_PRIVILEGE,

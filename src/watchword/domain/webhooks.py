@@ -367,6 +367,14 @@ def plan_webhooks(
     return WebhookPlan((*changes, *(WebhookChange(ChangeKind.DELETE, one.id, one, None) for one in left)))
 
 
+def without_secret_path(change: WebhookChange) -> WebhookChange:
+    """For callers who may not read webhooks: the path of the URL before the change may be a secret."""
+    before, after = change.before, change.after
+    if before is None or (after is not None and before.url == after.url):
+        return change
+    return replace(change, before=replace(before, url=f"https://{before.host}/…"))
+
+
 def no_webhook() -> Fault:
     return Fault(Reason.WEBHOOK_NOT_FOUND, "There is no webhook with this id.")
 

@@ -105,7 +105,7 @@ class DataHubEndpoints:
 
     async def _policy(self, request: Request, caller: Caller, urn: str) -> Json:
         with self._rejections.recording_denial(caller, "getPolicy"):
-            grant = await self._policies.authorize(caller)
+            grant = await self._policies.authorize_view(caller)
         return _policy_json(urn, await self._policies.get(grant, policy_urn(urn)))
 
     async def _search_events(self, request: Request, caller: Caller) -> Response:

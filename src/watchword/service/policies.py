@@ -40,14 +40,13 @@ from watchword.domain.policies import (
 )
 from watchword.domain.ports import Group, Store
 from watchword.domain.resources import Resource
-from watchword.domain.webhooks import MAX_WEBHOOKS
+from watchword.domain.webhooks import MAX_WEBHOOKS, without_secret_path
 from watchword.service.authority import Authority, not_accepted
 from watchword.service.webhooks import with_secrets
 
-MANAGE = Privilege.MANAGE_POLICIES
+MANAGE, VIEW = Privilege.MANAGE_POLICIES, Privilege.VIEW_POLICIES
 SEE_ACTORS = (MANAGE, Privilege.MANAGE_ACCESS_TOKENS)
 WEBHOOKS = (Privilege.MANAGE_WEBHOOKS, Privilege.VIEW_AUDIT_LOG)
-TRUNCATE = Privilege.TRUNCATE_TIMESERIES_INDEX_PRIVILEGE
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,13 +60,16 @@ class Policies:
     def authorize(self, caller: Caller) -> Awaitable[Grant]:
         return self._authority.authorize(caller, MANAGE)
 
+    def authorize_view(self, caller: Caller) -> Awaitable[Grant]:
+        return self._authority.authorize(caller, VIEW)
+
     def authorize_any(self, caller: Caller) -> Awaitable[Grant]:
         """For questions whose answer depends on the privileges, and needs none."""
         return self._authority.authorize(caller)
 
     async def authorize_for(self, caller: Caller, actor: str) -> Grant:
         """Authorize a question about an actor: callers may ask about themselves."""
-        return await self._authority.authorize(caller, *(() if actor == caller.actor else (MANAGE,)))
+        return await self._authority.authorize(caller, *(() if actor == caller.actor else (VIEW,)))
 
     def authorize_list_actors(self, caller: Caller) -> Awaitable[Grant]:
         return self._authority.authorize(caller, *SEE_ACTORS)
@@ -78,7 +80,7 @@ class Policies:
 
     async def authorize_group(self, caller: Caller, group: str) -> Grant:
         """Members may see the name of their group."""
-        return await self._authority.authorize(caller, *(() if group in caller.snapshot.groups else (MANAGE,)))
+        return await self._authority.authorize(caller, *(() if group in caller.snapshot.groups else (VIEW,)))
 
     async def create(self, grant: Grant, policy: Policy) -> str:
         grant.expect(MANAGE)
@@ -99,21 +101,21 @@ class Policies:
         await self._authority.change(grant, self._store.delete_policy, urn)
 
     async def apply(self, grant: Grant, declared: PolicyDeclaration, *, prune: bool, dry_run: bool) -> PolicyPlan:
-        """Make a set of policies, groups, accounts, retention rules, webhooks and resources match a declaration; with
-        `dry_run`, only return the changes. To declare accounts needs Manage Service Accounts too, to change rules
-        Truncate time series index, to change webhooks what `Webhooks` needs.
+        """Make a set of policies, groups, accounts, retention rules, webhooks and resources match a declaration. To
+        declare accounts needs Manage Service Accounts too, to change rules Truncate time series index, to change
+        webhooks what `Webhooks` needs. With `dry_run`, only return the changes, for which View Policies is enough.
         """
-        grant.expect(MANAGE)
+        grant.expect(VIEW if dry_run else MANAGE)
         accounts = () if declared.entities is None else declared.entities.accounts
         if any(account.urn == self._root_actor for account in accounts):
             raise invalid(
                 "accounts", "accounts must not have the id of the root actor, whose tokens may do everything."
             )
 
-        needed = (Privilege.MANAGE_SERVICE_ACCOUNTS,) if accounts else ()
-        grant = grant.requiring(MANAGE, also=(*needed, *(WEBHOOKS if declared.webhooks else ())))
         if dry_run:
             return await self._preview(grant, declared, prune=prune)
+        needed = (Privilege.MANAGE_SERVICE_ACCOUNTS,) if accounts else ()
+        grant = grant.requiring(MANAGE, also=(*needed, *(WEBHOOKS if declared.webhooks else ())))
         declared = with_secrets(declared, self._webhook_secret)
         return await self._authority.write(
             grant,
@@ -126,17 +128,18 @@ class Policies:
         webhooks = (await self._store.webhooks(0, MAX_WEBHOOKS)).rows
         found = policies.policies, entities, rules, webhooks, policies.resources
         plan = plan_declaration(*found, declared, prune=prune)
-        needed = WEBHOOKS if plan.webhook_changes else ()
-        grant.requiring(MANAGE, also=(*needed, *((TRUNCATE,) if plan.rule_changes else ())))
-        return plan
+        if plan.webhooks is None or all(map(grant.may, WEBHOOKS)):
+            return plan
+        changes = tuple(map(without_secret_path, plan.webhooks.changes))
+        return replace(plan, webhooks=plan.webhooks._replace(changes=changes))
 
     async def get(self, grant: Grant, urn: str) -> Policy:
-        grant.expect(MANAGE)
+        grant.expect(VIEW)
         return _find(await self._store.policies(), urn)
 
     async def list(self, grant: Grant, query: str | None, only: PolicyFilter) -> tuple[Policy, ...]:
         """Return policies by name; with a query, those whose name or description contains it."""
-        grant.expect(MANAGE)
+        grant.expect(VIEW)
         policies = filter(only.matches, (await self._store.policies()).policies)
         wanted = (query or "").strip().lower()
         if wanted in ("", "*"):
@@ -145,7 +148,7 @@ class Policies:
 
     async def resources(self, grant: Grant) -> tuple[Resource, ...]:
         """The resources by name."""
-        grant.expect(MANAGE)
+        grant.expect(VIEW)
         return (await self._store.policies()).resources
 
     async def granted(self, grant: Grant, actor: str) -> tuple[frozenset[Privilege], frozenset[str]]:
@@ -157,7 +160,7 @@ class Policies:
 
     async def explain(self, grant: Grant, actor: str, right: Right) -> Explanation:
         """Whether an actor has a privilege or scope, and why; for the caller, with the scopes of its token. A token
-        whose scopes exclude Manage Policies does not see the policies behind a right that its scopes exclude.
+        whose scopes exclude View Policies does not see the policies behind a right that its scopes exclude.
         """
         caller = grant.caller
         snapshot, policies = await self._authority.snapshot_and_policies(actor)
@@ -167,7 +170,7 @@ class Policies:
             refusal = not_accepted()
         elif actor == caller.actor and not caller.limits.allow(right):
             refusal = out_of_scope(right, caller.limits.scopes or ())
-            found = found if grant.may(MANAGE) else ()
+            found = found if grant.may(VIEW) else ()
         elif not found:
             refusal = denied(right)
         return Explanation(actor, right, snapshot.suspended, found, refusal)
@@ -176,7 +179,7 @@ class Policies:
         """What changes if the policy with this urn becomes this one. Without a urn it is new; without a policy the one
         with this urn is deleted.
         """
-        grant.expect(MANAGE)
+        grant.expect(VIEW)
         found = await self._store.policies()
         before = None if urn is None else _editable(found, urn)
         after = None if policy is None else check_policy(replace(policy, urn=urn or POLICY_PREFIX + "new"))
@@ -189,7 +192,7 @@ class Policies:
 
     async def holders(self, grant: Grant, right: Right, start: int, count: int) -> tuple[int, tuple[Holder, ...], bool]:
         """Who holds a privilege or scope, once for each way: how many, a page, and whether all were looked at."""
-        grant.expect(MANAGE)
+        grant.expect(VIEW)
         policies = granting_policies((await self._store.policies()).policies, right)
         memberships = await self._store.memberships(
             {user for policy in policies for user in policy.users},
@@ -236,21 +239,21 @@ class Policies:
         await self._authority.change(grant, self._store.change_members, group, add=add, remove=remove)
 
     async def get_group(self, grant: Grant, urn: str) -> Group:
-        grant.expect(MANAGE)
+        grant.expect(VIEW)
         return await self._store.get_group(urn)
 
     async def see_group(self, grant: Grant, urn: str) -> Group:
         """Return a group, also to its members, and also one of the identity provider."""
         if grant.required or urn not in grant.caller.snapshot.groups:
-            grant.expect(MANAGE)
+            grant.expect(VIEW)
         return _visible(grant, await self._store.get_group(urn, external=True))
 
     async def groups(self, grant: Grant, start: int, count: int, query: str) -> tuple[int, tuple[Group, ...]]:
-        grant.expect(MANAGE)
+        grant.expect(VIEW)
         return await self._store.groups(start, count, query)
 
     async def members(self, grant: Grant, group: str, start: int, count: int) -> tuple[int, tuple[str, ...]]:
-        grant.expect(MANAGE)
+        grant.expect(VIEW)
         return await self._store.members(group, start, count)
 
     async def groups_of(
@@ -316,4 +319,4 @@ def _may_see(grant: Grant) -> bool:
 
 def _visible(grant: Grant, group: Group) -> Group:
     """Members of a group see neither how many they are nor which policy set declares it."""
-    return group if grant.may(MANAGE) else replace(group, members=None, set_name=None)
+    return group if grant.may(VIEW) else replace(group, members=None, set_name=None)

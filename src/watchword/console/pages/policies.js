@@ -27,8 +27,8 @@ const LIST = `query Policies($input: ListPoliciesInput!, $all: ListPoliciesInput
   all: listPolicies(input: $all) { total policies { urn name state privileges scopes actors { ${ACTORS} } } } }`;
 const ONE = `query Policy($urn: String!) { getPolicy(urn: $urn) { ${POLICY} } }`;
 const KNOWN = `{ listPrivileges { name displayName allows includes escalates } }`;
-const EXPLAIN = `query Explain($input: ExplainPrivilegeInput!, $urn: String!) { explainPrivilege(input: $input) {
-  allowed suspended explanation grants { policyUrn policyName via groupUrn privilege } } corpUser(urn: $urn) { exists } }`;
+const EXPLAIN = `query Explain($input: ExplainPrivilegeInput!, $urn: String!, $people: Boolean!) { explainPrivilege(input: $input) {
+  allowed suspended explanation grants { policyUrn policyName via groupUrn privilege } } corpUser(urn: $urn) @include(if: $people) { exists } }`;
 const HOLDERS = `query Holders($input: ListPrivilegeHoldersInput!) { listPrivilegeHolders(input: $input) { total complete holders {
   actorUrn actorName status policyUrn policyName via groupUrn privilege } } }`;
 const MOST_HOLDERS = 500;
@@ -51,7 +51,7 @@ export async function page(context) {
   render(root, html`<div class="page-head"><h1>Policies</h1>
       <input id="search" type="search" aria-label="Search names and descriptions" placeholder="Name or description"
         @change=${(/** @type {Event} */ e) => goQuery({ q: /** @type {HTMLInputElement} */ (e.currentTarget).value })}>
-      <a class="button primary" data-key="new" id="new" href="/console/policies/new">New policy</a></div>
+      ${me.privileges.managePolicies ? html`<a class="button primary" data-key="new" id="new" href="/console/policies/new">New policy</a>` : null}</div>
     <p class="quiet lead">An actor may do only what an active policy grants. Changes apply from the next request on.</p>
     <div id="said-here"></div>
     <div class="questions"><form class="question card" id="question" aria-label="Check a privilege or scope" @submit=${check}></form>
@@ -66,7 +66,7 @@ export async function page(context) {
     at = now;
     at.title("Policies");
     /** @type {HTMLInputElement} */ (place("search")).value = at.query.get("q") ?? "";
-    place("new").setAttribute("href", withQuery({}, "/console/policies/new"));
+    root.querySelector("#new")?.setAttribute("href", withQuery({}, "/console/policies/new"));
     showQuestion();
     await Promise.all([list(), answer(), answerWho(), panelOf(at.params[0])]);
     backTo(was, now);
@@ -175,12 +175,13 @@ export async function page(context) {
   async function answer() {
     const [actorUrn, privilege] = [at.query.get("actor"), at.query.get("privilege")];
     if (!actorUrn || !privilege) return;
+    const people = me.privileges.managePolicies || me.privileges.manageTokens;
     try {
-      const { explainPrivilege: explained, corpUser } = await graphql(EXPLAIN, { input: { actorUrn, privilege }, urn: actorUrn }, { signal: at.signal });
+      const { explainPrivilege: explained, corpUser } = await graphql(EXPLAIN, { input: { actorUrn, privilege }, urn: actorUrn, people }, { signal: at.signal });
       render(place("answer"), html`<p><strong>${explained.allowed ? status("live", "Yes") : status("revoked", "No")}</strong>
           <a href="${actorPath(actorUrn)}" title="${actorUrn}">${actorName(actorUrn)}</a> may ${explained.allowed ? "" : "not "}${privileges.some((one) => one.name === privilege)
             ? "do" : "use the scope"} “${nameOfPrivilege(privilege)}”${explained.suspended ? ": the actor is suspended" : ""}.</p>
-        ${corpUser?.exists ? null : html`<p class="quiet small">No one of this name is known here yet.</p>`}
+        ${corpUser?.exists || !people ? null : html`<p class="quiet small">No one of this name is known here yet.</p>`}
         ${explained.grants.length ? html`<ul class="grants">${explained.grants.map((/** @type {Grant} */ grant) => html`<li>
           <a href="${withQuery({}, policyPath(grant.policyUrn))}">${grant.policyName}</a> ${grantText(grant)}${grant.privilege === privilege ? ""
             : `, by “${nameOfPrivilege(grant.privilege)}”, which includes it`}.</li>`)}</ul>` : null}

@@ -1,4 +1,4 @@
-/** The form of one policy, with each privilege explained; read-only for policies of the service. */
+/** The form of one policy, with each privilege explained; read-only for policies of the service, and for who may only view them. */
 
 import { html, render } from "../html.js";
 import { ApiError, graphql } from "../api.js";
@@ -6,7 +6,7 @@ import { ask, errorLine, field, latestSignal, panel, status, warning } from "../
 import { keepDraft } from "../drafts.js";
 import { typedFrom } from "../damage.js";
 import { send } from "./forms.js";
-import { actorName, urnCode, wordsIn } from "./actor_names.js";
+import { actorName, groupName, urnCode, wordsIn } from "./actor_names.js";
 import { dangerMark, effectOf, effectText, escalates, isGrave, noOne } from "./policy_effect.js";
 import { scopesOf } from "./privilege_matrix.js";
 import { subjectPicker, subjectsIn } from "./subject_picker.js";
@@ -29,7 +29,7 @@ const FIELDS = {
  *   signal: AbortSignal, done: (said: unknown) => Promise<void>}} what without a policy: a new one
  */
 export async function policyPanel({ policy, privileges, me, close, signal, done }) {
-  if (policy && !policy.editable) return kept(policy, privileges, close);
+  if (policy && !(policy.editable && me.privileges.managePolicies)) return shown(policy, privileges, close);
   const known = await graphql(KNOWN, {}, { signal });
   /** @type {{urn: string, name: string, memberCount: number}[]} */
   const groups = known.listGroups.groups;
@@ -166,14 +166,16 @@ export async function policyPanel({ policy, privileges, me, close, signal, done 
   return node;
 }
 
-/** A policy that the service manages. @param {Policy} policy @param {Privilege[]} privileges @param {string} close */
-const kept = (policy, privileges, close) => panel({
+/** A policy that cannot be changed here. @param {Policy} policy @param {Privilege[]} privileges @param {string} close */
+const shown = (policy, privileges, close) => panel({
   title: policy.name, close,
-  content: html`<p>The service writes this policy at each start, from the setting <code>WATCHWORD_ROOT_ACTOR</code>. It cannot be changed
-      or deleted here; change the setting and restart.</p>
+  content: html`<p>${policy.editable ? "You may view this policy. To change it needs Manage Policies."
+      : html`The service writes this policy at each start, from the setting <code>WATCHWORD_ROOT_ACTOR</code>. It cannot be changed
+      or deleted here; change the setting and restart.`}</p>
     <dl class="facts"><dt>Status</dt><dd>${policy.state === "ACTIVE" ? status("live", "active") : status("off", "inactive")}</dd>
       <dt>Description</dt><dd>${policy.description ?? "–"}</dd>
-      <dt>To</dt><dd>${policy.actors.resolvedUsers.map((user) => actorName(user.urn, user.displayName)).join(", ") || "–"}</dd>
+      <dt>To</dt><dd>${[...(policy.actors.allUsers ? ["all users"] : []), ...policy.actors.groups.map((urn) => `group ${groupName(urn)}`),
+        ...policy.actors.resolvedUsers.map((user) => actorName(user.urn, user.displayName))].join(", ") || "–"}</dd>
       <dt>Grants</dt><dd><ul class="grants">${privileges.filter((one) => policy.privileges.includes(one.name))
         .map((one) => html`<li>${one.displayName}: <span class="quiet">${one.allows}</span> ${one.escalates ? dangerMark() : null}</li>`)}
         ${policy.scopes.map((scope) => html`<li>Scope <code>${scope}</code> ${escalates(privileges, scope) ? dangerMark("every scope") : null}</li>`)}</ul></dd>

@@ -243,6 +243,10 @@ class Context:
         policies = self.services.core.policies
         return policies, await policies.authorize(self.caller)
 
+    async def view_policies(self) -> tuple[Policies, Grant]:
+        policies = self.services.core.policies
+        return policies, await policies.authorize_view(self.caller)
+
     async def names(self, actors: Iterable[str]) -> Mapping[str, str]:
         """The display names of actors in a result, with one query; with none if the document does not select them."""
         if not self.reads.names:

@@ -110,7 +110,7 @@ async def _members_of(group: Group, info: Info, input: Json) -> Json:
     if input["direction"] != "INCOMING" or _type(group, types) is None:
         return _nothing(page)
     context = info.context
-    policies, grant = await context.authorize_policies()
+    policies, grant = await context.view_policies()
 
     async def read(count: int) -> tuple[int, tuple[str, ...]]:
         async with context.searching:

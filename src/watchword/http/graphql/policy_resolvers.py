@@ -97,7 +97,7 @@ async def list_privileges(_: Any, __: Info) -> list[Json]:
 
 
 async def list_privilege_holders(_: Any, info: Info, input: Json) -> Json:
-    policies, grant = await info.context.authorize_policies()
+    policies, grant = await info.context.view_policies()
     page = page_of(input)
     total, rows, complete = await policies.holders(grant, right_of(input["privilege"], "privilege"), **page)
     actors = [holder.actor for holder in rows if holder.actor is not None]
@@ -110,7 +110,7 @@ async def list_privilege_holders(_: Any, info: Info, input: Json) -> Json:
 
 
 async def policy_effect(_: Any, info: Info, urn: str | None = None, input: Json | None = None) -> Json:
-    policies, grant = await info.context.authorize_policies()
+    policies, grant = await info.context.view_policies()
     if urn is None and input is None:
         raise invalid("input", "input must be given for a new policy, or urn for one to delete.")
     wanted = None if urn is None else policy_urn(check_urn(urn, "urn"))
@@ -164,8 +164,9 @@ async def delete_policy(_: Any, info: Info, urn: str) -> str:
 
 
 async def apply_policies(_: Any, info: Info, input: Json) -> Json:
-    policies, grant = await info.context.authorize_policies()
-    declared, dry_run = _declared(input), bool(input.get("dryRun"))
+    dry_run = bool(input.get("dryRun"))
+    policies, grant = await (info.context.view_policies if dry_run else info.context.authorize_policies)()
+    declared = _declared(input)
     plan = await policies.apply(grant, declared, prune=bool(input.get("prune")), dry_run=dry_run)
     policies_shown = [one for change in plan.changes for one in (change.before, change.after) if one is not None]
     shown = await info.context.users(users_of([*policies_shown, *plan.undeclared]))
@@ -188,13 +189,13 @@ async def apply_policies(_: Any, info: Info, input: Json) -> Json:
 
 
 async def get_policy(_: Any, info: Info, urn: str) -> Json:
-    policies, grant = await info.context.authorize_policies()
+    policies, grant = await info.context.view_policies()
     policy = await policies.get(grant, policy_urn(check_urn(urn, "urn")))
     return policy_json(policy, await info.context.users(policy.users))
 
 
 async def list_policies(_: Any, info: Info, input: Json) -> Json:
-    policies, grant = await info.context.authorize_policies()
+    policies, grant = await info.context.view_policies()
     page = page_of(input)
     found = await policies.list(grant, input.get("query"), parse_policy_filter(input.get("orFilters")))
     rows = found[page["start"] :][: page["count"]]
@@ -203,24 +204,24 @@ async def list_policies(_: Any, info: Info, input: Json) -> Json:
 
 
 async def list_resources(_: Any, info: Info) -> list[Json]:
-    policies, grant = await info.context.authorize_policies()
+    policies, grant = await info.context.view_policies()
     return [_resource_json(resource) for resource in await policies.resources(grant)]
 
 
 async def get_group(_: Any, info: Info, urn: str) -> Json:
-    policies, grant = await info.context.authorize_policies()
+    policies, grant = await info.context.view_policies()
     return group_json(await policies.get_group(grant, check_group(urn, "urn")))
 
 
 async def list_groups(_: Any, info: Info, input: Json) -> Json:
-    policies, grant = await info.context.authorize_policies()
+    policies, grant = await info.context.view_policies()
     page = page_of(input)
     total, groups = await policies.groups(grant, **page, query=query_of(input))
     return page | {"total": total, "groups": [group_json(group) for group in groups]}
 
 
 async def list_group_members(_: Any, info: Info, input: Json) -> Json:
-    policies, grant = await info.context.authorize_policies()
+    policies, grant = await info.context.view_policies()
     page = page_of(input)
     total, members = await policies.members(grant, _group_urn(input), **page)
     return page | {"total": total, "members": users_json(members, await info.context.users(members))}
