@@ -1,7 +1,7 @@
 """`python -m bench attack`: verification rate while one actor sends expensive requests.
 
 A server on a core of its own, with its settings as they come, but more live tokens for an actor; `wrk` verifies tokens
-on the other core. The attacker has tokens of its own and no further privilege, and has used up what it may use at once.
+on the other core. The attacker has tokens and may read the audit log, and has used up what it may use at once.
 The law: `/auth` keeps at least 0.7 of its rate, and 0.6 beside a storm of creates. It is judged by the server's
 processor time, which other processes on the machine do not change. The rate is printed too.
 """
@@ -20,25 +20,48 @@ from statistics import median
 from typing import NamedTuple
 
 from bench.cases import LIST, VERIFY, case, create
-from bench.contenders import ROOT, WATCHWORD, Contender
-from bench.expensive.shape import ask, ask_first, own, posted
+from bench.contenders import LET_ALL, ROOT, WATCHWORD, Contender
+from bench.expensive.shape import ask, ask_first, bearer, http, own, posted
 from bench.load import Measured, measure, need_disk, need_programs
 from bench.population import Holder, populate
 from bench.shapes import Line
-from watchword.http.graphql.context import ACTOR_BURST, ACTOR_SHARE, WRITE_SECONDS
+from watchword.http.processor_budget import ACTOR_BURST, ACTOR_SHARE, WRITE_SECONDS
 
 OWN_TOKENS = 4_300
 MOST_SECONDS_AT_ONCE = 60.0
+PACED_SECONDS = 10.0
 NEW_DOCUMENT = (
     "{ me { " + ("corpUser { " + " ".join(f"a{number}: urn" for number in range(9)) + " } ") * 99 + "} }"
 ).ljust(14_000)
 IEQUAL = {"field": "name", "condition": "IEQUAL", "values": [f"no such name {number}" for number in range(8)]}
 ENUM = "mutation ($input: GetAccessTokenInput!) { createAccessToken(input: $input) { accessToken } }"
+FIELD = "listPrivileges { name displayName allows includes escalates }"
+PRIVILEGES = "{ " + " ".join(f"a{number}: {FIELD}" for number in range(20)) + " }"
+FOLLOWED = 'relationships(input: {types: ["IsMemberOfGroup"], direction: OUTGOING}) { total }'
+EVENTS = "{ listEvents(input: {count: 1000}) { events { id at action actorUrn actorName target targetName names } } }"
 _SCHEMA = "{ __schema { types { name fields { name args { name type { name } } type { name kind } } } } }"
+
+
+_AUDITORS = {
+    "type": "PLATFORM",
+    "name": "auditors",
+    "state": "ACTIVE",
+    "privileges": ["VIEW_AUDIT_LOG"],
+    "actors": {"allUsers": True},
+}
 
 
 def _create(who: Holder) -> bytes:
     return posted(who, create(who).body.encode())
+
+
+def _lookups(who: Holder) -> bytes:
+    one = f'corpUser(urn: "{who.actor}") {{ urn {FOLLOWED} }}'
+    return ask(who, "{ " + " ".join(f"a{number}: {one}" for number in range(20)) + " }")
+
+
+def _events(who: Holder) -> bytes:
+    return http("GET", "/events?count=1000", [bearer(who)])
 
 
 class Attack(NamedTuple):
@@ -48,6 +71,8 @@ class Attack(NamedTuple):
     connections: int = 1
     writes: bool = False
     """Whether a request that is over the limit waits, instead of being rejected."""
+    paced: bool = False
+    """Whether it waits before it is rejected, so that few are."""
     least: float = 0.7
     """What verification keeps of its rate."""
 
@@ -58,6 +83,10 @@ ATTACKS = {
     "introspection, one after the other": Attack(lambda who: ask(who, _SCHEMA)),
     "4,300 own tokens by IEQUAL, one after the other": Attack(lambda who: ask(who, LIST, own(who, IEQUAL))),
     "an enum of 1 MB, twice a second": Attack(lambda who: ask(who, ENUM, {"input": {"type": "x" * 1_000_000}}), 0.5),
+    "20 listPrivileges, known, eight at a time": Attack(lambda who: ask(who, PRIVILEGES), connections=8, paced=True),
+    "20 corpUser{relationships}, known, eight at a time": Attack(_lookups, connections=8, paced=True),
+    "/events?count=1000, eight at a time": Attack(_events, connections=8, paced=True),
+    "listEvents of 1,000, known, eight at a time": Attack(lambda who: ask(who, EVENTS), connections=8, paced=True),
     "creates, one after the other": Attack(_create, writes=True, least=0.6),
     "creates, eight at a time": Attack(_create, connections=8, writes=True, least=0.6),
     "creates, a hundred at a time": Attack(_create, connections=100, writes=True, least=0.6),
@@ -110,16 +139,18 @@ def _use_up(attack: Attack, throttled: list[bool]) -> None:
     while (seconds := time.monotonic() - began) < MOST_SECONDS_AT_ONCE:
         if attack.writes and len(throttled) * WRITE_SECONDS >= ACTOR_BURST + seconds * ACTOR_SHARE:
             return
-        if any(throttled):
+        if any(throttled) or (attack.paced and seconds >= PACED_SECONDS):
             return
         time.sleep(0.05)
 
 
-def attacked(server: Contender, seconds: int, repeats: int) -> list[Row]:
+def attacked(server: Contender, seconds: int, repeats: int, only: str = "") -> list[Row]:
     verify = case(VERIFY)
     attackers = iter({holder.actor: holder for holder in server.population.callers}.values())
     rows = []
     for name, attack in ATTACKS.items():
+        if only not in name:
+            continue
         who, alone, beside, throttled = next(attackers), list[Measured](), list[Measured](), list[bool]()
         for _ in range(repeats):  # in turns, so that a machine that changes its pace changes it for both
             alone.append(measure(server, verify, weight=0, seconds=seconds))
@@ -152,6 +183,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=2, help="measurements of each kind, of which the median counts")
     parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()), help="for the store: a real disk")
     parser.add_argument("--out", type=Path, default=ROOT / "bench" / "results", help="folder for the JSON")
+    parser.add_argument("--only", default="", help="attacks whose name has this text")
     parser.add_argument("--strict", action="store_true", help="exit with 1 when the law is broken")
     asked = parser.parse_args()
     need_programs()
@@ -160,7 +192,8 @@ def main() -> None:
         population = populate(Path(folder, "data"), (len(ATTACKS) + 1) * OWN_TOKENS, each=OWN_TOKENS)
         settings = {"actor_processor_percent": str(round(100 * ACTOR_SHARE)), "max_live_tokens": "1000000"}
         with Contender(WATCHWORD, Path(folder), population, population.size, settings) as server:
-            rows = attacked(server, asked.seconds, asked.repeats)
+            server.ask(LET_ALL, {"input": _AUDITORS})
+            rows = attacked(server, asked.seconds, asked.repeats, asked.only)
     print("\nThe law: /auth keeps at least this share of its rate beside one attacker.")
     for row in rows:
         print(f"  {'holds' if row.holds else 'FAILS'}  {row.kept:.2f} of at least {row.least:g}: {row.attack}")

@@ -29,7 +29,7 @@ BARE, BARE_RSGI, WATCHWORD = "bare", "bare-rsgi", "watchword"
 ON_DATABASE, ONE_BY_ONE, SWITCHED = "watchword-postgres", "watchword-postgres-single", "watchword-switched"
 PAUSING = "watchword-pausing"
 
-_LET_ALL = "mutation ($input: PolicyUpdateInput!) { createPolicy(input: $input) }"
+LET_ALL = "mutation ($input: PolicyUpdateInput!) { createPolicy(input: $input) }"
 _EVERYONE = {
     "type": "PLATFORM",
     "name": "everyone has tokens",
@@ -136,7 +136,7 @@ class Contender:
         """Everyone may have tokens, and the root actor has one."""
         if not self.name.startswith(WATCHWORD):
             return
-        self.ask(_LET_ALL, {"input": _EVERYONE})
+        self.ask(LET_ALL, {"input": _EVERYONE})
         wanted = {"type": "PERSONAL", "actorUrn": ADMIN, "duration": "ONE_DAY", "name": "bench"}
         self.root = Holder(ADMIN, self.ask(CREATE, {"input": wanted})["createAccessToken"]["accessToken"])
 

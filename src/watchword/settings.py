@@ -221,7 +221,7 @@ class Settings:
     allow_no_expiry: bool = setting("off", "Allow tokens that never expire (NO_EXPIRY).", values.switch)
     max_live_tokens: int = setting("10000", "Live tokens that one actor may have.", values.between(1, 10_000_000))
     actor_processor_percent: int = setting(
-        "5", "Percent of a processor per worker for new documents, searches and writes of one actor; 0: no limit.",
+        "5", "Percent of a processor per worker for documents, searches, answers, writes of an actor; 0: no limit.",
         values.between(0, 100), per_instance=True,
     )
     actor_daily_changes: int = setting(

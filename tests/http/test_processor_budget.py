@@ -1,5 +1,5 @@
 """Each actor has a processor budget: new documents, introspection and searches of own tokens are charged to it. Writes
-of tokens have another one.
+of tokens have another one. Answers: test_costly_answers.py.
 """
 
 import itertools
@@ -16,7 +16,7 @@ from bench.fill import fill, filled_actor
 from tests.support.server import ADMIN, LIST, Server
 from tests.support.waiting import until
 from watchword.domain.errors import Fault
-from watchword.http.graphql.context import (
+from watchword.http.processor_budget import (
     ACTOR_BURST,
     ACTOR_SHARE,
     DAILY_WRITES,
@@ -104,8 +104,8 @@ def test_introspection_counts_even_when_the_document_is_known(attacked: Server) 
     assert refused.status_code == 429
     (error,) = refused.json()["errors"]
     assert error["message"] == (
-        "Your processor time for new GraphQL documents, introspection and searches of your own tokens is used up. "
-        f"Try again in {error['extensions']['retryAfter']} s. "
+        "Your processor time for new GraphQL documents, introspection, searches of your own tokens and long answers is "
+        f"used up. Try again in {error['extensions']['retryAfter']} s. "
         "Keep documents the same and send values as variables: a known document costs nothing to parse."
     )
     assert "errors" not in post(attacked, ME, actor).json()
@@ -125,11 +125,10 @@ def own(actor: str, *filters: dict[str, Any]) -> dict[str, Any]:
 def test_searches_of_own_tokens_do_not_stop_verification(attacked: Server) -> None:
     hard = {"field": "urn", "condition": "CONTAIN", "values": [f"{number}".ljust(600, "a") for number in range(8)]}
     bearer = {"Authorization": f"Bearer {attacked.create(ADMIN)['accessToken']}"}
-    for _ in range(2):
+    for _ in range(12):  # the first of all take longer
         attacked.ask(LIST, own(THIRD), actor=THIRD)
     for _ in range(MOST):
         answer = attacked.post(LIST, own(HOLDER, hard), actor=HOLDER)
-        assert answer.status_code == 200
         if "errors" in answer.json():
             break
     else:

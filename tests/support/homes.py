@@ -20,10 +20,11 @@ from watchword.domain.policies import Policy, PolicyState, Privilege
 from watchword.domain.token_limits import Limits
 from watchword.domain.tokens import TokenRequest, TokenType
 from watchword.engines.embedded.index_file import prepare as prepare_index
-from watchword.http.graphql.context import Context, Meter, ProcessorBudget
+from watchword.http.graphql.context import Context
 from watchword.http.graphql.documents import PreparedDocument
 from watchword.http.graphql.endpoint import field_error
 from watchword.http.graphql.fastpath import Fallback, FastPath, Memo
+from watchword.http.processor_budget import Meter, ProcessorBudget
 from watchword.service import AllServices
 from watchword.service.tokens import Lifetime, TokenCounters
 from watchword.settings import Settings, load

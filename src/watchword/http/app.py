@@ -1,7 +1,7 @@
 """The HTTP application: one table of routes, one place that turns faults into responses."""
 
 import re
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable, Coroutine, Generator
 from time import perf_counter
 from typing import Any, TypeVar
 
@@ -17,7 +17,6 @@ from watchword.http.console import PREFIXES, Console
 from watchword.http.datahub import DataHubEndpoints, is_datahub
 from watchword.http.errors import JSON, NO_STORE, fault_response, internal_fault
 from watchword.http.events import EventsEndpoint
-from watchword.http.graphql.context import ProcessorBudget
 from watchword.http.graphql.endpoint import GraphQLEndpoint
 from watchword.http.graphql.schema import make_schema
 from watchword.http.health import LIVE, Health
@@ -38,6 +37,7 @@ from watchword.http.oauth import (
     oauth_fault,
 )
 from watchword.http.operations import OperationsEndpoint
+from watchword.http.processor_budget import MeteredAddress, ProcessorBudget
 from watchword.http.requests import Exchange, Header, Request, Response, Scope, WorkerState
 from watchword.http.sessions import (
     CALLBACK,
@@ -124,7 +124,8 @@ class App:
         self._forward_auth = ForwardAuth(self._authenticator, core.authority, core.rejections, metrics.error, ignored)
         operations = OperationsEndpoint(services.operations, core.rejections, core.store.clock)
         self._datahub = DataHubEndpoints(core, operations)
-        events = EventsEndpoint(self._authenticator, core.audit, core.rejections)
+        self._entities = MeteredAddress(budget)
+        events = EventsEndpoint(self._authenticator, core.audit, core.rejections, budget)
         self.stop_waiting = events.stop_waiting
         oauth = OAuthEndpoints(self._authenticator, core.tokens, core.keys, core.rejections)
         self._console = Console() if settings.console else None
@@ -155,8 +156,11 @@ class App:
                 for path, response in metadata(settings.issuer, devices=settings.has_devices).items()
             },
             "/events": {"GET": events.answer},
-            "/operations": {"POST": _for(bearer_only, operations.answer)},
-            **{path: {method: _for(bearer_only, answer)} for path, (method, answer) in self._datahub.routes.items()},
+            "/operations": {"POST": _for(bearer_only, _metered(budget, operations.answer))},
+            **{
+                path: {method: _for(bearer_only, _metered(budget, answer))}
+                for path, (method, answer) in self._datahub.routes.items()
+            },
             **{path: {"POST": _for(any_caller, graphql.answer)} for path in GRAPHQL},
         }
         if self._has_metrics_listener:
@@ -249,7 +253,8 @@ class App:
             methods = {"GET": self._console.answer}
         if methods is None:
             if is_datahub(path):
-                entity = await self._datahub.find(request, path, await self._authenticator.authenticate(request))
+                caller = await self._authenticator.authenticate(request)
+                entity = await self._entities.answer(caller.actor, lambda: self._datahub.find(request, path, caller))
                 if entity is not None:
                     return entity
             elif path.startswith(PROTECTED) and any(path == p or path.startswith(p + "/") for p in PROTECTED):
@@ -334,6 +339,13 @@ def _for(
         return await answer(request, await authenticate(request))
 
     return authenticate_and_answer
+
+
+def _metered(
+    budget: ProcessorBudget, answer: Callable[[Request, Caller], Coroutine[Any, Any, Response]]
+) -> Callable[[Request, Caller], Awaitable[Response]]:
+    address = MeteredAddress(budget)
+    return lambda request, caller: address.answer(caller.actor, lambda: answer(request, caller))
 
 
 def without_gateway(path: str) -> str:

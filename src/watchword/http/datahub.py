@@ -6,8 +6,11 @@ The audit log is searched with DataHub's names of events. An action that DataHub
 `eventType`. `entityType` and `aspectName` say what changed, in DataHub's words.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any, NamedTuple
+
+import orjson
+from orjson import Fragment
 
 from watchword.domain.actors import Caller
 from watchword.domain.errors import Fault, invalid
@@ -27,6 +30,7 @@ from watchword.domain.policies import Policy, Privilege
 from watchword.domain.sessions import SignInMethod
 from watchword.http.errors import json_response
 from watchword.http.operations import OperationsEndpoint
+from watchword.http.processor_budget import in_slices
 from watchword.http.requests import Request, Response, read_object, read_query
 from watchword.service import CoreServices
 
@@ -48,7 +52,7 @@ class DataHubEndpoints:
         self._audit = core.audit
         self._rejections = core.rejections
         self._clock = core.store.clock
-        self.routes: dict[str, tuple[str, Callable[[Request, Caller], Awaitable[Response]]]] = {
+        self.routes: dict[str, tuple[str, Callable[[Request, Caller], Coroutine[Any, Any, Response]]]] = {
             "/openapi/operations/identity/user/urn": ("GET", _own_urn),
             "/openapi/operations/elasticSearch/getTaskStatus": ("GET", operations.get_task_status),
             "/openapi/operations/elasticSearch/getIndexSizes": ("GET", operations.get_index_sizes),
@@ -122,7 +126,9 @@ class DataHubEndpoints:
                 "nextScrollId": None if cursor is None else str(cursor),
                 "count": len(events),
                 "total": await self._audit.count(grant, search, MAX_TOTAL, SEARCH_SECONDS),
-                "usageEvents": [usage_event(event, raw=raw) for event in events],
+                "usageEvents": await in_slices(
+                    events, lambda event: Fragment(orjson.dumps(usage_event(event, raw=raw)))
+                ),
             }
         )
 

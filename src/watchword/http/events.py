@@ -6,12 +6,16 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from time import monotonic
 
+import orjson
+from orjson import Fragment
+
 from watchword.domain.actors import Grant
 from watchword.domain.errors import Fault, Reason, invalid
 from watchword.domain.events import ecs_fields
 from watchword.domain.filters import DEFAULT_COUNT, check_page_size
 from watchword.http.authentication import Authenticator
 from watchword.http.errors import json_response
+from watchword.http.processor_budget import MeteredAddress, ProcessorBudget, in_slices
 from watchword.http.requests import Request, Response, read_query
 from watchword.service.audit import AuditLog, RejectionLog
 
@@ -24,10 +28,13 @@ _PARAMETERS = ("after", "wait", "count")
 
 
 class EventsEndpoint:
-    def __init__(self, authenticator: Authenticator, audit: AuditLog, rejections: RejectionLog) -> None:
+    def __init__(
+        self, authenticator: Authenticator, audit: AuditLog, rejections: RejectionLog, budget: ProcessorBudget
+    ) -> None:
         self._authenticator = authenticator
         self._audit = audit
         self._rejections = rejections
+        self._metered = MeteredAddress(budget)
         self._waiting: Counter[str] = Counter()
         self._stopping = asyncio.get_running_loop().create_future()
 
@@ -38,6 +45,9 @@ class EventsEndpoint:
 
     async def answer(self, request: Request) -> Response:
         grant = await self._authorize(request)
+        return await self._metered.answer(request.actor or "", lambda: self._answer(request, grant))
+
+    async def _answer(self, request: Request, grant: Grant) -> Response:
         query = read_query(request)
         if unknown := [name for name in query if name not in _PARAMETERS]:
             raise invalid(unknown[0], f"Unknown parameter {unknown[0]}. Allowed: {', '.join(_PARAMETERS)}.")
@@ -58,7 +68,7 @@ class EventsEndpoint:
                     break
             grant = await self._authorize(request)  # the token may have been revoked meanwhile
             events = await self._audit.list_after(grant, after, count)
-        shown = [ecs_fields(event) for event in events]
+        shown = await in_slices(events, lambda event: Fragment(orjson.dumps(ecs_fields(event))))
         return json_response({"events": shown, "next": events[-1].seq if events else after})
 
     async def _authorize(self, request: Request) -> Grant:

@@ -29,6 +29,7 @@ from watchword.domain.names import (
 )
 from watchword.domain.policies import PRIVILEGE_FIELDS
 from watchword.domain.sessions import MAX_SUBJECT, Identity
+from watchword.http import processor_budget
 from watchword.http.graphql.context import Info, Json, page_of, query_of, record_json
 from watchword.http.graphql.directory_resolvers import status_word, user_json
 from watchword.http.graphql.policy_resolvers import policy_json, users_of
@@ -182,7 +183,7 @@ async def list_events(_: Any, info: Info, input: Json | None = None) -> Json:
     names = await context.names(urn for event in events for urn in named_in(event))
     return {
         "count": search.count,
-        "events": [_event_json(event, names) for event in events],
+        "events": await processor_budget.in_slices(events, lambda event: _event_json(event, names)),
         "cursor": None if cursor is None else str(cursor),
     }
 

@@ -1,12 +1,10 @@
-"""The context of a GraphQL request: what its resolvers use, the limits on its searches, and its processor budget."""
+"""The context of a GraphQL request: what its resolvers use, and the limits on its searches."""
 
 import asyncio
-import gc
-import math
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cache, lru_cache
+from functools import cache
 from itertools import islice
 from typing import Any, Protocol, TypeVar
 
@@ -19,23 +17,11 @@ from watchword.domain.names import MAX_URN, ShownActor, check_text
 from watchword.domain.policies import Privilege
 from watchword.domain.tokens import TokenRecord
 from watchword.http.graphql.documents import NOTHING, Reads
+from watchword.http.processor_budget import Meter
 from watchword.service import AllServices
 from watchword.service.policies import Policies
 from watchword.service.tokens import ACCOUNTS, MANAGE_ALL
 
-ACTOR_SHARE = 0.05
-"""The default share of a processor. All actors together have four times as much, at most MAX_SHARED."""
-SHARED_FACTOR, MAX_SHARED = 4, 0.8
-ACTOR_BURST, WORKER_BURST = 1.0, 2.5
-"""The capacity of the buckets, in seconds."""
-WRITE_SECONDS = 0.0005
-"""What a write of a token is charged, about what it costs: 2,000 at once, and 100 a second after that."""
-MAX_WRITE_WAIT = 2.0
-DAILY_WRITES = 50_000
-"""Writes of tokens that a worker allows an actor in a day, half of them at once."""
-MAX_ACTORS = 4_096
-"""Actors remembered. A forgotten actor starts with a full bucket; the shared bucket is not affected."""
-MAX_WAIT, DAY_SECONDS = 60, 86_400
 MAX_NAMES = 10_000
 """Actors of one list whose names are looked up. The others have none."""
 MAX_FOLLOWED = 100
@@ -50,149 +36,6 @@ class Authorizes(Protocol):
 
 
 S = TypeVar("S", bound=Authorizes)
-
-
-class _Bucket:
-    __slots__ = ("_at", "_burst", "_level", "_share")
-
-    def __init__(self, share: float, burst: float, now: float) -> None:
-        self._share, self._burst = share, burst
-        self._level, self._at = burst, now
-
-    def spend(self, seconds: float, now: float) -> None:
-        self._level = min(self._burst, self._level + (now - self._at) * self._share) - seconds
-        self._at = now
-
-    def fill(self, now: float) -> float:
-        """1 at most, below 0 in debt."""
-        self.spend(0.0, now)
-        return self._level / self._burst
-
-
-class ProcessorBudget:
-    """Limits what one actor may cost a worker beyond ordinary requests. A share of 0 disables it.
-
-    Charged in seconds of processor time: parsing, validating and compiling documents that the worker has not cached,
-    and execution by graphql-core, such as introspection, which all run on the event loop that verifies tokens; and
-    searches of the caller's own tokens, which take a thread. Cached documents and the first page of a caller's own
-    tokens are free.
-
-    Each actor has a token bucket that fills at a share of a processor, and all actors of a worker share another one.
-    Work starts while a bucket is not empty and is charged in full, so a bucket can go into debt. As the shared bucket
-    runs out, it stops the actors first that used most of their own.
-
-    Writes of tokens have buckets of their own, and none for all actors: writes of many actors share a commit.
-    """
-
-    def __init__(self, share: float = ACTOR_SHARE, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._share, self._shared = share, min(MAX_SHARED, SHARED_FACTOR * share)
-        self._everyone = _Bucket(self._shared, WORKER_BURST, clock())
-
-        def full(_actor: str) -> _Bucket:
-            return _Bucket(share, ACTOR_BURST, clock())
-
-        self._actors, self._writers = lru_cache(MAX_ACTORS)(full), lru_cache(MAX_ACTORS)(full)
-
-        def full_day(_actor: str) -> _Bucket:
-            return _Bucket(DAILY_WRITES / 2 / DAY_SECONDS, DAILY_WRITES / 2, clock())
-
-        self._days = lru_cache(MAX_ACTORS)(full_day)
-
-    def __len__(self) -> int:
-        return self._actors.cache_info().currsize
-
-    def check(self, actor: str) -> None:
-        bucket, now = self._actors(actor), self._clock()
-        own = bucket.fill(now)
-        # The shared bucket limits nothing until half of it is used.
-        needed = max(0.0, 1.0 - 2.0 * self._everyone.fill(now))
-        if own > needed or not self._share:
-            return
-        own_rate, shared_rate = self._share / ACTOR_BURST, 2.0 * self._shared / WORKER_BURST
-        wait = max(-own / own_rate, (needed - own) / (own_rate + shared_rate))
-        seconds = min(MAX_WAIT, math.floor(wait) + 1)
-        raise Fault(
-            Reason.PROCESSOR_BUDGET_USED,
-            "Your processor time for new GraphQL documents, introspection and searches of your own tokens is used up. "
-            f"Try again in {seconds} s. "
-            "Keep documents the same and send values as variables: a known document costs nothing to parse.",
-            retryAfter=seconds,
-        )
-
-    def charge(self, actor: str, seconds: float) -> None:
-        bucket, now = self._actors(actor), self._clock()
-        bucket.spend(seconds, now)
-        self._everyone.spend(seconds, now)
-
-    def charge_write(self, actor: str) -> float:
-        """Returns how many seconds the write must wait. Waiting, and not rejection, so that a job that creates many
-        tokens is slower but does not fail.
-        """
-        if not self._share:
-            return 0.0
-        bucket, day, now = self._writers(actor), self._days(actor), self._clock()
-        if day.fill(now) * DAILY_WRITES / 2 < 1:
-            seconds = math.ceil(DAY_SECONDS * 2 / DAILY_WRITES)
-            raise Fault(
-                Reason.TOO_MANY_CHANGES,
-                f"An actor may create, derive, rotate and change {DAILY_WRITES:,} tokens a day, half of them at once. "
-                f"Try again in {seconds} s.",
-                retryAfter=seconds,
-            )
-        wait = max(0.0, -bucket.fill(now) * ACTOR_BURST / self._share)
-        if wait > MAX_WRITE_WAIT:
-            raise Fault(
-                Reason.PROCESSOR_BUDGET_USED,
-                "You create or change more tokens at the same time than one caller may. "
-                f"Try again in {math.ceil(wait)} s, and wait for an answer before you send more.",
-                retryAfter=math.ceil(wait),
-            )
-        bucket.spend(WRITE_SECONDS, now)
-        day.spend(1, now)
-        return wait
-
-
-class Meter:
-    """Charges the actor of one request for the code within it. It checks the budget once per request."""
-
-    __slots__ = ("_actor", "_began", "_budget", "_checked", "_collects", "has_rejected")
-
-    def __init__(self, budget: ProcessorBudget, actor: str) -> None:
-        self._budget, self._actor = budget, actor
-        self._checked = False
-        self.has_rejected = False
-
-    def __enter__(self) -> None:
-        if not self._checked:
-            self.check()
-            self._checked = True
-        # The garbage collector would traverse all cached documents several times: two thirds of the time.
-        self._collects = gc.isenabled()
-        gc.disable()
-        self._began = time.thread_time()
-
-    def __exit__(self, *_: object) -> None:
-        self.charge(time.thread_time() - self._began)
-        if self._collects:
-            gc.enable()
-
-    def check(self) -> None:
-        try:
-            self._budget.check(self._actor)
-        except Fault:
-            self.has_rejected = True
-            raise
-
-    def charge(self, seconds: float) -> None:
-        self._budget.charge(self._actor, seconds)
-
-    def charge_write(self) -> float:
-        try:
-            return self._budget.charge_write(self._actor)
-        except Fault:
-            self.has_rejected = True
-            raise
 
 
 @dataclass(slots=True)
@@ -229,6 +72,7 @@ class Context:
         """Before a token is created or changed: wait if the caller wrote many. Callers who may write more than their
         own tokens do not wait.
         """
+        self.meter.exempt_write()
         if grant.may(MANAGE_ALL) or grant.may(ACCOUNTS):
             return
         wait = self.meter.charge_write()

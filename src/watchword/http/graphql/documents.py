@@ -6,7 +6,7 @@ compares each with each. Lines, definitions, variables, directives and literal v
 """
 
 import re
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from inspect import isawaitable
@@ -27,14 +27,18 @@ from graphql import (
     validate,
     visit,
 )
+from graphql.execution import executor
 from graphql.language import ast
+from graphql.pyutils import gather_with_cancel
 from graphql.validation.rules import overlapping_fields_can_be_merged
 
 from watchword.domain.counts import KEPT_DAYS
 from watchword.domain.errors import Fault, Reason
 from watchword.domain.networks import MAX_NETWORKS
+from watchword.domain.processor_time import measured
 from watchword.http.errors import MAX_SEARCHED, without_tokens
 from watchword.http.graphql.fastpath import UNMETERED, FastPath, Memo, Meter
+from watchword.http.processor_budget import Cost
 
 MAX_BYTES = 100_000
 MAX_TOKENS = 5_000
@@ -57,9 +61,19 @@ CACHE_BYTES = 32 * 1024 * 1024
 WEIGHT = 200
 PLAN_WEIGHT, FIELD_WEIGHT = 8_000, 800
 MAX_ERRORS = 5
+SMALL_BITS = 11
+"""Bodies of less than 2 KiB have one cost, and those of each power of two above."""
 # Comparisons of fields that may be merged. 1,000 fields with 100 repeated take 141,000; the library's limit of 500,000
 # would let a document with many operations take several times as long.
 overlapping_fields_can_be_merged.MAX_COMPLEXITY_BUDGET = 150_000
+
+
+async def _measured_gather(*awaitables: Any) -> list[Any]:
+    return await gather_with_cancel(*map(measured, awaitables))
+
+
+# graphql-core completes lists and objects in tasks.
+executor.gather_with_cancel = _measured_gather  # type: ignore[attr-defined]
 
 # Input type names that DataHub clients use.
 SYNONYMS = {"CreateAccessTokenInput": "GetAccessTokenInput", "ListAccessTokenInput": "ListAccessTokensInput"}
@@ -107,6 +121,11 @@ class PreparedDocument:
     """Bytes, including its plans."""
     reads: Reads = NOTHING
     fallback_logged: bool = False
+    _costs: defaultdict[int, Cost] = field(default_factory=lambda: defaultdict(Cost))
+    """By the size of the variables: large ones say nothing about the requests of others."""
+
+    def cost(self, body: bytes) -> Cost:
+        return self._costs[max(SMALL_BITS, len(body).bit_length())]
 
     async def execute(
         self,

@@ -17,10 +17,11 @@ from watchword.domain.actors import Caller, system_precondition
 from watchword.domain.errors import THROTTLED, UNAVAILABLE, Fault, Reason
 from watchword.domain.idempotency import HEADER, check_key
 from watchword.http.errors import JSON, NO_STORE, fault_headers, graphql_error, internal_fault
-from watchword.http.graphql.context import Context, Meter, ProcessorBudget
+from watchword.http.graphql.context import Context
 from watchword.http.graphql.documents import Documents, InvalidDocument, PreparedDocument, all_nodes, explain
 from watchword.http.graphql.fastpath import Cause, Memo
 from watchword.http.metrics import Metrics
+from watchword.http.processor_budget import Meter, ProcessorBudget
 from watchword.http.requests import Header, Request, Response, check_media_type, compressed, parse_json
 from watchword.service import AllServices
 from watchword.service.audit import DENIALS
@@ -28,8 +29,6 @@ from watchword.service.audit import DENIALS
 GRAPHQL_RESPONSE = "application/graphql-response+json"
 KEY_HEADER = HEADER.lower()
 WITHDRAW_PAUSES = (0.1, 0.2, 0.5, 1, 2, 5, 10)
-THROTTLED_SECONDS = 0.2
-"""Delay of the response when the processor budget is used up."""
 MAX_KEPT, MAX_KEPT_BODY = 1_024, 1_024
 """Parsed requests that a worker keeps, and the bytes of the largest: at most about 20 MiB, usually 4."""
 TOKEN_START = b"eyJ"
@@ -88,12 +87,7 @@ class GraphQLEndpoint:
 
     async def answer(self, request: Request, caller: Caller) -> Response:
         meter = Meter(self._budget, caller.actor)
-        try:
-            return await self._answer(request, caller, meter)
-        finally:
-            # A client that retries immediately would cost as much as any other request.
-            if meter.has_rejected:
-                await asyncio.sleep(THROTTLED_SECONDS)
+        return await meter.measure(self._answer(request, caller, meter))
 
     async def _answer(self, request: Request, caller: Caller, meter: Meter) -> Response:
         check_media_type(request)
@@ -115,6 +109,8 @@ class GraphQLEndpoint:
             self._metrics.error(fault.reason)
             return _refusal([graphql_error(fault)], fault.kind.code, modern=modern)
         context.max_row_fields, context.reads = document.max_row_fields, document.reads
+        # A mutation may revoke something: it is delayed, but never rejected.
+        await meter.admit(document.cost(body), always=document.mutates)
         disconnect = request.watch_disconnect() if document.mutates else None
         try:
             result, fallback = await document.execute(parsed.operation, parsed.variables, context, meter, parsed.memo)

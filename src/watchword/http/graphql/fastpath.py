@@ -18,7 +18,7 @@ paths share the collection of fields and the coercion of literals. tests/http/te
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from enum import StrEnum, auto
@@ -62,6 +62,8 @@ from graphql.utilities.coerce_input_value import coerce_default_value, coerce_in
 from orjson import Fragment
 
 from watchword.domain.errors import Fault
+from watchword.domain.processor_time import measured
+from watchword.http.processor_budget import SLICE
 
 Variables = dict[str, Any]
 Coerce = Callable[[Any], Any]
@@ -228,7 +230,7 @@ def _has_variable(node: ast.ValueNode) -> bool:
 
 
 Subfields = Callable[[GraphQLObjectType, FieldDetailsList], GroupedFieldSet]
-Complete = Callable[..., dict[str, Any]]
+Complete = Callable[..., Generator[None, None, dict[str, Any]]]
 
 _CLASSES = {GraphQLString.name: "str", GraphQLID.name: "str", GraphQLBoolean.name: "bool"}
 
@@ -266,7 +268,9 @@ def is_typename(details: FieldDetailsList) -> bool:
 def completer(
     kind: GraphQLObjectType, roots: GroupedFieldSet, subfields: Subfields
 ) -> tuple[Complete, RecordSelection]:
-    """A function that takes the results of the root fields except `__typename`, and what it reads of records."""
+    """A function that takes the results of the root fields except `__typename`, and what it reads of records. It is a
+    generator, which stops after each slice of the rows and returns the data.
+    """
     writer = _FunctionWriter(subfields)
     parameters, items = [], []
     for key, details in roots.items():
@@ -277,6 +281,7 @@ def completer(
         items.append(f"{key!r}: {value}")
         writer.value(kind.fields[details[0].node.name.value].type, details, value, 1)
     writer.line(1, f"return {{{', '.join(items)}}}")
+    writer.line(1, "yield")
     return writer.compile(f"def complete({', '.join(parameters)}):")
 
 
@@ -290,6 +295,7 @@ class _FunctionWriter:
         self._constants: dict[str, Any] = {}
         self._record_fields: set[str] | None = None
         self._row_names: list[tuple[str, ...] | None] = []
+        self._lines.append(" rows = 0")
 
     def compile(self, head: str) -> tuple[Complete, RecordSelection]:
         try:
@@ -341,6 +347,8 @@ class _FunctionWriter:
         self.line(depth, f"for {item} in {name}:")
         self.value(kind.of_type, details, item, depth + 1)
         self.line(depth + 1, f"{items}.append({item})")
+        self.line(depth + 1, "rows += 1")
+        self.line(depth + 1, f"if not rows % {SLICE}: yield")
         self.line(depth, f"{name} = {items}")
 
     def _object(self, kind: GraphQLObjectType, details: FieldDetailsList, name: str, depth: int) -> None:
@@ -484,16 +492,16 @@ class PlannedCall(NamedTuple):
         pending = (_result(root.resolve(None, info, **args)) for root, args in zip(roots, self.arguments, strict=True))
         if self.plan.serial:
             return [await one for one in pending]
-        return await asyncio.gather(*pending)
+        return await asyncio.gather(*map(measured, pending))
 
-    def complete(self, results: list[Any]) -> ExecutionResult | Fallback:
+    async def complete(self, results: list[Any]) -> ExecutionResult | Fallback:
         values, errors = results, None
         if any(isinstance(result, Exception) for result in results):
             pairs = zip(self.plan.roots, results, strict=True)
             errors = [located_error(e, root.nodes, [root.key]) for root, e in pairs if isinstance(e, Exception)]
             values = [None if isinstance(result, Exception) else result for result in results]
         try:
-            return ExecutionResult(self.plan.complete(*values), errors)
+            return ExecutionResult(await _completed(self.plan.complete(*values)), errors)
         except Exception:  # noqa: BLE001 - graphql-core finds and reports the same problem
             # graphql-core cannot complete a Fragment: it calls the resolver of the list again.
             fields = chain.from_iterable(result.values() for result in results if isinstance(result, dict))
@@ -509,6 +517,17 @@ class PlannedCall(NamedTuple):
             return resolver(source, info, **args)
 
         return middleware
+
+
+async def _completed(slices: Generator[None, None, dict[str, Any]]) -> dict[str, Any]:
+    """Other requests are answered after each slice of the rows."""
+    while True:
+        try:
+            next(slices)
+        except StopIteration as end:
+            data: dict[str, Any] = end.value
+            return data
+        await asyncio.sleep(0)
 
 
 async def _result(pending: Any) -> Any:
@@ -544,7 +563,7 @@ class FastPath:
     ) -> ExecutionResult | Fallback:
         """Compiles a plan within `meter`, which may raise a fault."""
         call = self.prepare(name, variables, meter, memo)
-        return call if isinstance(call, Fallback) else call.complete(await call.resolve(context))
+        return call if isinstance(call, Fallback) else await call.complete(await call.resolve(context))
 
     def prepare(
         self, name: str | None, variables: Variables, meter: Meter = UNMETERED, memo: Memo | None = None

@@ -19,6 +19,7 @@ import apsw
 
 from watchword.domain.filters import SEARCH_SECONDS
 from watchword.domain.ports import Clock
+from watchword.domain.processor_time import running
 from watchword.domain.tokens import TokenRecord
 from watchword.sqlite_file import transaction
 from watchword.stores import rows
@@ -30,6 +31,8 @@ T = TypeVar("T")
 Read = Callable[[apsw.Connection], T]
 
 SCAN_THREADS = 4
+THREAD_SECONDS = 0.0001
+"""What it costs to hand work to a thread and back."""
 STEPS_BETWEEN_LOOKS = 20_000
 # Of the reader and of the writer: room for the inner pages of a file with a million tokens. The rest comes from the
 # system's cache, at a cost too small to measure.
@@ -236,7 +239,21 @@ class SqliteDatabase:
 
     async def scan(self, work: Work[T], seconds: float = SEARCH_SECONDS) -> T:
         """Reads in one snapshot, in a thread, under a deadline, which counts the wait for a thread too."""
-        return await self.scan_file(lambda c: run(work(SqliteTransaction(c, self.clock))), seconds)
+        account, used = running(), 0.0
+
+        def read(c: apsw.Connection) -> T:
+            nonlocal used
+            began = time.thread_time()
+            try:
+                return run(work(SqliteTransaction(c, self.clock)))
+            finally:
+                used = time.thread_time() - began
+
+        try:
+            return await self.scan_file(read, seconds)
+        finally:
+            if account is not None:
+                account.add(used + THREAD_SECONDS)
 
     async def scan_file(self, read: Read[T], seconds: float = SEARCH_SECONDS) -> T:
         self._check_open()
