@@ -2,6 +2,7 @@
 
 import asyncio
 import ctypes
+import errno
 import hmac
 import multiprocessing
 import os
@@ -355,8 +356,8 @@ def serve(settings: Settings) -> None:
     prepare_folder(settings.data_dir)
     if settings.event_stream is not None:
         check_target(settings.event_stream)
-    # From here on it counts as running: no restore replaces the store that it prepares.
-    with run_folder(settings.data_dir) as folder, _index_process(settings):
+    # With the run folder it counts as running: no restore replaces the store that it prepares.
+    with _full_disk_named(settings.data_dir), run_folder(settings.data_dir) as folder, _index_process(settings):
         versions = prepare_store(settings)
         if versions.is_migrated:
             with suppress(OSError):  # standard output may be closed
@@ -367,6 +368,19 @@ def serve(settings: Settings) -> None:
         built_schema()
         freeze_loaded()
         run(settings, load_app, folder, notes, warning)
+
+
+@contextmanager
+def _full_disk_named(folder: Path) -> Iterator[None]:
+    """Which file did not fit does not matter: all of them are in the data folder."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        raise OperatorError(
+            f"The disk of the data folder {folder} is full. Free some space, then start the service."
+        ) from error
 
 
 def _index_process(settings: Settings) -> AbstractContextManager[object]:

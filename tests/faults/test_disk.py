@@ -1,10 +1,11 @@
 """A disk that fails, fills up or is locked: 503, no partial changes, and recovery after the fault."""
 
 import json
+import re
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,8 @@ import pytest
 
 from tests.support.disks import small_disk
 from tests.support.lines import Line, wanted
-from tests.support.server import ADMIN, CREATE, REVOKE, GraphQLRefused, Server
+from tests.support.ports import free_port
+from tests.support.server import ADMIN, CREATE, REVOKE, GraphQLRefused, Server, watchword
 from tests.support.store_file import assert_sound, locked, look, touch
 from tests.support.tracing import failing, strace
 from tests.support.waiting import SECONDS, until
@@ -231,3 +233,16 @@ def assert_answers_are_true(server: Server, told: dict[str, str], ended: set[str
     total = server.tokens(filters=[{"field": "actorUrn", "value": actor}], count=0)["total"]
     assert total == len(told) - len(ended), "there are tokens of which nobody was told"
     assert_sound(server)
+
+
+@pytest.mark.parametrize("free", [0, 40_000, 120_000, 250_000, 500_000, 700_000])
+def test_start_on_a_full_disk_is_refused_in_one_sentence(tmp_path: Path, free: int) -> None:
+    with small_disk(tmp_path / "disk", 2) as disk:
+        with suppress(OSError), (disk / "filler").open("wb", buffering=0) as filler:
+            while filler.tell() < 2 * 1024 * 1024 - free:
+                filler.write(bytes(10_000))
+        done = watchword("serve", "--data-dir", str(disk / "data"), "--port", str(free_port()))
+        assert done.returncode == 1
+        said = [line for line in done.stderr.splitlines() if not line.startswith("{")]
+        assert len(said) == 1
+        assert re.match(r"watchword: The .*disk.* is full\.", said[0])

@@ -368,3 +368,16 @@ def test_500_requests_on_32_connections_get_the_right_answers(gateway: Gateway, 
     for thread in threads:
         thread.join()
     assert sorted(right) == list(range(REQUESTS))
+
+
+def test_nginx_log_has_the_id_of_the_token_and_not_its_text(
+    tap: Tap, application: Application, token: Token, tmp_path: Path
+) -> None:
+    (recipe,) = (one for one in RECIPES if one.name == "nginx")
+    with running(recipe, tmp_path / "nginx", tap.port, application) as listening:
+        assert listening.ask(target="/orders?secret=1", token=token.text).status == 200
+        log = tmp_path / "nginx" / "access.log"
+        until(lambda: "/orders" in log.read_text(), "the request is logged")
+        assert f" 200 GET /orders {token.id} {token.urn}\n" in log.read_text()
+        assert token.text not in log.read_text()
+        assert "secret" not in log.read_text()

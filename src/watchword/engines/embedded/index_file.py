@@ -51,11 +51,14 @@ def prepare(path: Path) -> str:
         if isinstance(fault.__cause__, apsw.NotADBError):
             raise INDEX_FILE.foreign(path) from None
         raise
-    with closing(connect(path)) as connection:
-        if connection.execute("SELECT node FROM meta").get is None:
-            connection.execute("INSERT OR IGNORE INTO meta VALUES (1, ?)", (secrets.token_urlsafe(NODE_BYTES),))
-        node: str = connection.execute("SELECT node FROM meta").get
-        return node
+    try:
+        with closing(connect(path)) as connection:
+            if connection.execute("SELECT node FROM meta").get is None:
+                connection.execute("INSERT OR IGNORE INTO meta VALUES (1, ?)", (secrets.token_urlsafe(NODE_BYTES),))
+            node: str = connection.execute("SELECT node FROM meta").get
+            return node
+    except apsw.Error as error:
+        raise INDEX_FILE.fault(error) from error
 
 
 def describe(path: Path) -> str:
