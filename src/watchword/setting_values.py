@@ -18,7 +18,7 @@ from watchword.domain.events import StreamTarget, Transport
 from watchword.domain.indices import Aspect, is_prefix, parse_aspect
 from watchword.domain.lifetimes import Duration
 from watchword.domain.mail import KINDS, MailKind, SmtpUrl
-from watchword.domain.names import check_actor, check_email, check_group
+from watchword.domain.names import ACCOUNT_PREFIX, check_actor, check_email, check_group
 from watchword.domain.networks import Network
 from watchword.domain.secret import Secret
 from watchword.domain.sessions import CLAIM, GROUP, is_secure
@@ -317,6 +317,17 @@ def actor(text: str) -> str:
         return check_actor(text, "it")
     except Fault as fault:
         raise ValueError(f"a user's urn ({fault.message})") from None
+
+
+def root_actor(text: str) -> str:
+    """No service account may be the root actor: who manages accounts could create its tokens. Every urn of an account
+    has this prefix, whatever creates it, so that this is the only place to check it.
+    """
+    if actor(text).startswith(ACCOUNT_PREFIX):
+        raise ValueError(
+            f"the urn of a person, not of a service account ({ACCOUNT_PREFIX}…), whose tokens others can create"
+        )
+    return text
 
 
 def switch(text: str) -> bool:

@@ -183,7 +183,9 @@ class Settings:
     known_aspects: tuple[Aspect, ...] = setting(
         ",".join(DATAHUB_SERIES), "Aspects that are known before they have an index.", values.aspects
     )
-    root_actor: str = setting("urn:li:corpuser:admin", "Actor that has every privilege.", values.actor)
+    root_actor: str = setting(
+        "urn:li:corpuser:admin", "Actor that has every privilege; not a service account.", values.root_actor
+    )
     policy_file: Path | None = setting(
         "", "YAML file of policies to apply at each start.", optional(Path), per_instance=True
     )

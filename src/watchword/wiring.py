@@ -144,7 +144,7 @@ async def open_service(
             tokens=tokens,
             offboarding=Offboarding(store, authority, policies, tokens),
             imports=Imports(store, authority, settings.datahub_salt is not None),
-            accounts=Accounts(store, authority, settings.root_actor, new_id, clock, counters.revoked),
+            accounts=Accounts(store, authority, new_id, clock, counters.revoked),
             sessions=sessions,
             devices=Devices(store, authority, sessions, tokens, salt, clock, logins, new_session),
             policies=policies,

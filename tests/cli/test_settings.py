@@ -14,7 +14,8 @@ BAD = [
     ("WATCHWORD_HOST", "example.org"), ("WATCHWORD_PUBLIC_URL", "tokens.example.org"),
     ("WATCHWORD_PUBLIC_URL", "https://u:p@x"), ("WATCHWORD_DATABASE_URL", "mysql://x"),
     ("WATCHWORD_DATABASE_URL", "postgresql://x"), ("WATCHWORD_ROOT_ACTOR", "admin"),
-    ("WATCHWORD_ROOT_ACTOR", "urn:li:corpuser:__system"), ("WATCHWORD_LOCAL_MODE", "maybe"),
+    ("WATCHWORD_ROOT_ACTOR", "urn:li:corpuser:__system"),
+    ("WATCHWORD_ROOT_ACTOR", "urn:li:corpuser:service_root"), ("WATCHWORD_LOCAL_MODE", "maybe"),
     ("WATCHWORD_TRUSTED_PEERS", "10.0.0.0/33"), ("WATCHWORD_TRUSTED_PEERS", "unix"),
     ("WATCHWORD_TRUSTED_PROXIES", "proxy"), ("WATCHWORD_ACTOR_HEADERS", "X Actor"),
     ("WATCHWORD_ACTOR_HEADERS", "Authorization"),
@@ -213,3 +214,18 @@ def test_file_without_its_secret_stops_the_start_and_none_of_it_is_reported(
 def test_only_a_secret_has_a_file_of_its_own() -> None:
     with pytest.raises(SettingsError, match="WATCHWORD_PORT_FILE is not a setting"):
         load({}, {"WATCHWORD_PORT_FILE": "/port"})
+
+
+def test_service_account_cannot_be_the_root_actor(tmp_path: Path) -> None:
+    """Otherwise a policy file that declares it would let managers of accounts create tokens of the root actor."""
+    file = tmp_path / "policies.yaml"
+    file.write_text("accounts:\n  - {id: root, name: Root}\n")
+    folder = tmp_path / "data"
+    done = watchword(
+        *("serve", "--data-dir", str(folder), "--policy-file", str(file)),
+        *("--root-actor", "urn:li:corpuser:service_root"),
+    )
+    assert done.returncode != 0
+    assert "root-actor" in done.stderr.replace("ROOT_ACTOR", "root-actor")
+    assert "not of a service account" in done.stderr
+    assert not folder.exists()

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from watchword.domain.actors import AccountPage, ActorHoldings, ActorState, ActorStatus, Caller, Grant, ServiceAccount
 from watchword.domain.bulk_revocation import MOST, Receipt, Selection
 from watchword.domain.bulk_revocation import receipt as receipt_of
-from watchword.domain.errors import Fault, Reason, invalid
+from watchword.domain.errors import invalid
 from watchword.domain.filters import Condition, Field, Filter, Search, Sort, SortField
 from watchword.domain.names import ACCOUNT_PREFIX, name_of
 from watchword.domain.policies import Policy, Privilege
@@ -23,7 +23,6 @@ class Accounts:
 
     _store: AccountStore
     _authority: Authority
-    _root_actor: str
     _new_id: Callable[[], str]
     _clock: Clock
     _count_revoked: Callable[[int], None]
@@ -37,8 +36,6 @@ class Accounts:
         """Without a name it is called as its urn ends."""
         grant.expect(Privilege.MANAGE_SERVICE_ACCOUNTS)
         urn = ACCOUNT_PREFIX + (short_id or self._new_id())
-        if urn == self._root_actor:
-            raise invalid("id", "id must not be that of the root actor: its tokens hold every privilege.")
         account = ServiceAccount(urn, name or name_of(urn), description, self._clock(), grant.caller.actor)
         await self._authority.change(grant, self._store.add_account, account)
         return account
@@ -53,8 +50,6 @@ class Accounts:
 
     async def delete(self, grant: Grant, urn: str) -> None:
         grant.expect(Privilege.MANAGE_SERVICE_ACCOUNTS)
-        if urn == self._root_actor:
-            raise Fault(Reason.NOT_EDITABLE, "The root actor cannot be deleted; change WATCHWORD_ROOT_ACTOR instead.")
         revoked = await self._authority.change(grant, self._store.delete_account, urn)
         self._count_revoked(revoked)
 

@@ -235,8 +235,6 @@ class DataHubImport:
             elif entity.urn in external or (found is not None and found.set_name != DATAHUB_SET):
                 self._report.add(noun, Outcome.CONFLICT, entity.urn, _CREATED_HERE)
                 self._other_groups |= {entity.urn} if entity.is_group else set()
-            elif entity.urn in self._root_actors:
-                self._report.add(noun, Outcome.LEFT_OUT, entity.urn, "it is the root actor here")
             else:
                 kept.append(entity)
         return kept, dead

@@ -107,11 +107,6 @@ class Policies:
         """
         grant.expect(VIEW if dry_run else MANAGE)
         accounts = () if declared.entities is None else declared.entities.accounts
-        if any(account.urn == self._root_actor for account in accounts):
-            raise invalid(
-                "accounts", "accounts must not have the id of the root actor, whose tokens may do everything."
-            )
-
         if dry_run:
             return await self._preview(grant, declared, prune=prune)
         needed = (Privilege.MANAGE_SERVICE_ACCOUNTS,) if accounts else ()
