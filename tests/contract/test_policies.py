@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from tests.contract.harness import ADMIN, ANN, BOB, EVE, OPS, SYSTEM, Run, StoreHarness, policy
+from tests.contract.harness import ADMIN, ANN, BOB, EVE, OPS, SYSTEM, Run, StoreHarness, all_of, policy
 from tests.support.backends import NOW, StoreLocation
 from tests.support.strategies import policies
 from watchword.domain.actors import ActorState, ActorStatus
-from watchword.domain.errors import Reason
+from watchword.domain.errors import Fault, Reason
 from watchword.domain.events import Action, EventSearch
 from watchword.domain.names import GROUP_PREFIX
 from watchword.domain.policies import ROOT_POLICY, Policy, PolicySource, PolicyState, default_policies, root_policy
@@ -87,6 +87,24 @@ def test_adding_an_existing_policy_is_rejected(harness: StoreHarness) -> None:
     assert harness.fault_of(harness.store.add_policy(SYSTEM, policy(1, EVE))).reason is Reason.ALREADY_EXISTS
     assert harness.fault_of(harness.store.add_policy(SYSTEM, replace(root_policy(EVE)))).reason is Reason.ALREADY_EXISTS
     assert harness.run(harness.store.policies()) == before
+
+
+def test_two_changes_of_one_revision_cannot_undo_each_other(
+    harness: StoreHarness, run: Run, store: Store, other: Store
+) -> None:
+    read = policy(1, ANN, BOB)
+    run(store.add_policy(SYSTEM, read))
+    changes = [replace(read, users=frozenset({ANN})), replace(read, description="new")]
+    both = [(store, changes[0]), (other, changes[1])]
+    work = [one.replace_policy(SYSTEM, changed, revision=read.revision) for one, changed in both]
+    outcomes = run(all_of(work))
+    (refused,) = [found for found in outcomes if found is not None]
+    assert isinstance(refused, Fault)
+    assert refused.reason is Reason.POLICY_CHANGED
+    kept = changes[outcomes.index(None)]
+    assert kept in run(store.policies()).policies
+    run(store.replace_policy(SYSTEM, changes[1], revision=kept.revision))
+    run(store.replace_policy(SYSTEM, changes[0]))
 
 
 def test_every_policy_or_group_change_increments_the_version(harness: StoreHarness) -> None:

@@ -199,7 +199,8 @@ def update(client: "Client", urn: str, as_json: bool, **flags: Any) -> None:
     Example: watchword policy update own-tokens --inactive
     """
     need_change(flags)
-    client.update_policy(urn, **_with_flags(client.get_policy(urn), flags))
+    found = client.get_policy(urn)
+    client.update_policy(urn, **_with_flags(found, flags), revision=found.revision)
     show_result(f"Updated {urn}", client.get_policy(urn) if as_json else None, json=as_json)
 
 

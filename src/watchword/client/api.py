@@ -618,10 +618,11 @@ class Api:
         scopes: Iterable[str] = (),
         description: str | None = None,
         state: str = "ACTIVE",
+        revision: str | None = None,
     ) -> ApiRequest[str]:
-        """Replace a policy and return its urn."""
+        """Replace a policy and return its urn. With the revision that was read, only if nobody changed it since."""
         wanted = _policy_input(name, privileges, scopes, actors, description, state)
-        variables = {"urn: String!": urn, "input: PolicyUpdateInput!": wanted}
+        variables = {"urn: String!": urn, "input: PolicyUpdateInput!": wanted, "revision: String": revision}
         return ask("updatePolicy", str, variables, mutation=True)
 
     @_sends

@@ -234,6 +234,7 @@ class PolicyInfo(Record):
     editable: bool
     source: str
     set: str | None
+    revision: str
 
 
 class DeclaredPolicyInfo(Record):

@@ -107,6 +107,7 @@ class Reason(Enum):
     ACTOR_SUSPENDED = CONFLICT, "The actor is suspended; no token can be created for it."
     NOT_EDITABLE = CONFLICT, "The service manages this policy or actor itself."
     POLICY_DECLARED_ELSEWHERE = CONFLICT, "Another policy set declares this; `set` names it."
+    POLICY_CHANGED = CONFLICT, "The policy has another revision than the given one: someone changed it meanwhile."
     IDENTITY_LINKED = CONFLICT, "The identity is linked to another actor; `actorUrn` names it."
     ALREADY_EXISTS = CONFLICT, "The name or urn is already in use."
     OPERATION_RUNNING = CONFLICT, "Another operation on the same index is unfinished; `operationId` names it."

@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from hashlib import sha256
 from itertools import chain
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
@@ -167,6 +168,14 @@ class Policy:
     @property
     def editable(self) -> bool:
         return self.source is not PolicySource.SERVICE
+
+    @property
+    def revision(self) -> str:
+        """A digest of what can be edited: who read one revision does not overwrite another unseen."""
+        plain = (self.name, self.description, self.state.value, self.all_users)
+        named = sorted(privilege.name for privilege in self.privileges)
+        content = (*plain, named, sorted(self.users), sorted(self.groups), sorted(self.scopes))
+        return sha256(repr(content).encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 def check_policy(policy: Policy) -> Policy:

@@ -450,8 +450,12 @@ class PolicyStore(Protocol):
 
     async def add_policy(self, precondition: WritePrecondition, policy: Policy) -> None: ...
 
-    async def replace_policy(self, precondition: WritePrecondition, policy: Policy, *, create: bool = False) -> None:
-        """POLICY_NOT_FOUND unless `create` is true; NOT_EDITABLE if the service keeps it itself."""
+    async def replace_policy(
+        self, precondition: WritePrecondition, policy: Policy, *, create: bool = False, revision: str | None = None
+    ) -> None:
+        """POLICY_NOT_FOUND unless `create` is true; NOT_EDITABLE if the service keeps it itself; POLICY_CHANGED if it
+        has another revision than the given one.
+        """
 
     async def delete_policy(self, precondition: WritePrecondition, urn: str) -> None: ...
 

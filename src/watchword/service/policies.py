@@ -88,13 +88,13 @@ class Policies:
         await self._authority.change(grant, self._store.add_policy, policy)
         return policy.urn
 
-    async def update(self, grant: Grant, policy: Policy, *, create: bool = False) -> None:
-        """Update a policy; with `create`, create one that does not exist."""
+    async def update(self, grant: Grant, policy: Policy, *, create: bool = False, revision: str | None = None) -> None:
+        """Update a policy, only of this revision if one is given; with `create`, create one that does not exist."""
         grant.expect(MANAGE)
         policy = check_policy(policy)
         if create:
             check_short_id(policy.urn.removeprefix(POLICY_PREFIX), "urn", "The id at the end of urn")
-        await self._authority.change(grant, self._store.replace_policy, policy, create=create)
+        await self._authority.change(grant, self._store.replace_policy, policy, create=create, revision=revision)
 
     async def delete(self, grant: Grant, urn: str) -> None:
         grant.expect(MANAGE)

@@ -27,7 +27,9 @@ def test_policies_and_groups_are_printed_as_json(result: Result, actor: str) -> 
     name = actor.rpartition(":")[2]
     made = result("policy", "create", "--name", name, "--scope", "a:b", "--user", actor)
     assert (made["name"], made["actors"]["users"]) == (name, [actor])
-    assert result("policy", "update", made["urn"], "--inactive") == made | {"state": "INACTIVE"}
+    changed = result("policy", "update", made["urn"], "--inactive")
+    assert changed["revision"] != made["revision"]
+    assert changed == made | {"state": "INACTIVE", "revision": changed["revision"]}
     assert result("policy", "delete", made["urn"], "--yes") == {"urn": made["urn"], "deleted": True}
     group = result("group", "create", name, "--name", "Json")
     assert result("group", "add", name, actor, "admin") == group | {"memberCount": 2}

@@ -38,8 +38,9 @@ const GROUPS = `{ listGroups(input: {count: 1000}) { groups { urn name } } }`;
 const SUSPEND = `mutation Suspend($urn: String!) { updateUserStatus(urn: $urn, status: SUSPENDED) }`;
 const REVOKE = `mutation Revoke($input: RevokeAccessTokensInput!) { revokeAccessTokens(input: $input) { count } }`;
 const LEAVE = `mutation Leave($urn: String!) { offboardActor(input: {urn: $urn, dryRun: false}) { receipt { groups tokens { count } } } }`;
-const POLICY = `query Policy($urn: String!) { getPolicy(urn: $urn) { name state description privileges scopes actors { users groups allUsers } } }`;
-const UPDATE = `mutation Update($urn: String!, $input: PolicyUpdateInput!) { updatePolicy(urn: $urn, input: $input) }`;
+const POLICY = `query Policy($urn: String!) { getPolicy(urn: $urn) { revision name state description privileges scopes actors { users groups allUsers } } }`;
+const UPDATE = `mutation Update($urn: String!, $input: PolicyUpdateInput!, $revision: String) {
+  updatePolicy(urn: $urn, input: $input, revision: $revision) }`;
 
 /** @type {[Step, string][]} */
 const STEPS = [
@@ -310,9 +311,9 @@ export async function page(context) {
   /** @param {Policy} policy @param {string} name */
   async function takeOut(policy, name) {
     // As it is now: it may have changed since it was shown.
-    const { actors, ...rest } = (await graphql(POLICY, { urn: policy.urn })).getPolicy;
+    const { actors, revision, ...rest } = (await graphql(POLICY, { urn: policy.urn })).getPolicy;
     const users = actors.users.filter((/** @type {string} */ user) => user !== urn);
-    await graphql(UPDATE, { urn: policy.urn, input: { ...rest, type: "PLATFORM", actors: { ...actors, users } } });
+    await graphql(UPDATE, { urn: policy.urn, input: { ...rest, type: "PLATFORM", actors: { ...actors, users } }, revision });
     keepRemoved([[policy.urn, policy.name]]);
     return html`Removed <strong>${name}</strong> from the policy <strong>${policy.name}</strong>.`;
   }

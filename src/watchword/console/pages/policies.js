@@ -12,7 +12,7 @@ import { dangerMark, escalates } from "./policy_effect.js";
 import { policyPanel } from "./policy_form.js";
 
 /**
- * @typedef {{urn: string, name: string, state: string, description: string | null, privileges: string[], scopes: string[], editable: boolean,
+ * @typedef {{urn: string, name: string, state: string, description: string | null, privileges: string[], scopes: string[], editable: boolean, revision: string,
  *   source: "SERVICE" | "FILE" | "API", set: string | null, actors: Actors}} Policy
  * @typedef {{resolvedUsers: {urn: string, displayName: string | null}[], groups: string[], allUsers: boolean}} Actors
  * @typedef {{name: string, displayName: string, allows: string, includes: string[], escalates: boolean}} Privilege
@@ -21,7 +21,7 @@ import { policyPanel } from "./policy_form.js";
  */
 
 const ACTORS = "groups allUsers resolvedUsers { urn displayName }";
-const POLICY = `urn name state description privileges scopes editable source set actors { ${ACTORS} }`;
+const POLICY = `urn name state description privileges scopes editable revision source set actors { ${ACTORS} }`;
 const LIST = `query Policies($input: ListPoliciesInput!, $all: ListPoliciesInput!) {
   page: listPolicies(input: $input) { start count total policies { ${POLICY} } }
   all: listPolicies(input: $all) { total policies { urn name state privileges scopes actors { ${ACTORS} } } } }`;

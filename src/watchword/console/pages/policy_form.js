@@ -17,7 +17,8 @@ const KNOWN = `query Known { listGroups(input: {count: 1000}) { groups { urn nam
   listPolicies(input: {count: 200}) { policies { state scopes } } }`;
 const MOST_SCOPES = 12;
 const CREATE = `mutation Create($input: PolicyUpdateInput!) { createPolicy(input: $input) }`;
-const UPDATE = `mutation Update($urn: String!, $input: PolicyUpdateInput!) { updatePolicy(urn: $urn, input: $input) }`;
+const UPDATE = `mutation Update($urn: String!, $input: PolicyUpdateInput!, $revision: String) {
+  updatePolicy(urn: $urn, input: $input, revision: $revision) }`;
 const DELETE = `mutation Delete($urn: String!) { deletePolicy(urn: $urn) }`;
 const FIELDS = {
   name: "policy-name", description: "policy-description", privileges: "policy-privileges", scopes: "policy-scopes",
@@ -65,7 +66,7 @@ export async function policyPanel({ policy, privileges, me, close, signal, done 
       });
       if (!sure) return;
     }
-    if (policy) await graphql(UPDATE, { urn: policy.urn, input });
+    if (policy) await graphql(UPDATE, { urn: policy.urn, input, revision: policy.revision });
     else await graphql(CREATE, { input });
     saved();
     await done(html`${policy ? "Changed" : "Created"} the policy <strong>${input.name}</strong>. It applies from the next request on.`);

@@ -151,9 +151,10 @@ async def create_policy(_: Any, info: Info, input: Json) -> str:
     return await policies.create(grant, _policy("", input))
 
 
-async def update_policy(_: Any, info: Info, urn: str, input: Json) -> str:
+async def update_policy(_: Any, info: Info, urn: str, input: Json, revision: str | None = None) -> str:
     policies, grant = await info.context.authorize_policies()
-    await policies.update(grant, _policy(policy_urn(urn), input), create=urn.startswith(DATAHUB_POLICY_PREFIX))
+    create = urn.startswith(DATAHUB_POLICY_PREFIX)
+    await policies.update(grant, _policy(policy_urn(urn), input), create=create, revision=revision)
     return urn
 
 
@@ -336,7 +337,7 @@ def policy_json(policy: Policy, shown: Mapping[str, Shown]) -> Json:
     actors["resolvedUsers"] = users_json(users, shown)
     return record_json(
         policy,
-        "urn name description editable",
+        "urn name description editable revision",
         type="PLATFORM",
         state=policy.state.value,
         privileges=[privilege.name for privilege in Privilege if privilege in policy.privileges],

@@ -131,12 +131,22 @@ class SqlPolicies(SqlPart):
 
     @transaction
     async def replace_policy(
-        self, tx: Transaction, precondition: WritePrecondition, policy: Policy, *, create: bool = False
+        self,
+        tx: Transaction,
+        precondition: WritePrecondition,
+        policy: Policy,
+        *,
+        create: bool = False,
+        revision: str | None = None,
     ) -> None:
         async with _change(tx, precondition) as events:
             row = await tx.fetchrow(_GET, policy.urn)
             if row is not None or not create:
                 before = _editable(row)
+                if revision not in (None, before.revision):
+                    raise Fault(
+                        Reason.POLICY_CHANGED, "The policy was changed meanwhile. Read it again. Nothing was changed."
+                    )
                 policy = replace(policy, source=before.source, set_name=before.set_name)
             await tx.execute(_PUT, *_policy_values(policy))
             events.append(_policy_event(Action.POLICY_CREATED if row is None else Action.POLICY_UPDATED, policy))
