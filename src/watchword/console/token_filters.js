@@ -3,7 +3,6 @@
  */
 
 import { DAY } from "./format.js";
-import { userUrn } from "./pages/actor_names.js";
 
 /** @typedef {import("./token_display.js").Filter} Filter */
 /** @typedef {{name: string, label: string, choices?: [string, string][]}} FilterControl */
@@ -60,8 +59,9 @@ export function filtersOf(query, base = []) {
   const isId = ID.test(id);
   if (isId) filters.push({ field: "id", value: id });
   else if (text) filters.push({ field: "text", condition: "CONTAIN", value: text });
-  if (said("actor")) filters.push({ field: "actorUrn", value: userUrn(said("actor")) });
-  if (said("owner")) filters.push({ field: "ownerUrn", value: userUrn(said("owner")) });
+  // A name that is not looked up yet matches nothing.
+  if (said("actor")) filters.push({ field: "actorUrn", value: said("actor") });
+  if (said("owner")) filters.push({ field: "ownerUrn", value: said("owner") });
   if (said("scope")) filters.push({ field: "scope", value: said("scope") });
   if (said("network")) filters.push({ field: "lastNetwork", condition: "CONTAIN", value: said("network") });
   // A whole id finds its token also if that is dead.
@@ -95,7 +95,7 @@ export function chipsOf(query, nameOf) {
     if (!value) return [];
     const choice = choices?.find(([word]) => word === value)?.[1];
     if (choices && !choice && !(name === "expires" && between(value).length)) return [];
-    const words = choice ?? (name === "actor" || name === "owner" ? nameOf(userUrn(value)) : value);
+    const words = choice ?? (name === "actor" || name === "owner" ? nameOf(value) : value);
     return [{ name, words: `${label}: ${words}` }];
   });
 }

@@ -13,7 +13,7 @@ import { CONTROLS, chipsOf, filtersOf, isNarrowed, listsDead, sortOf } from "./t
 import { receipts } from "./receipts.js";
 import { viewsMenu } from "./saved_views.js";
 import { sparkline } from "./charts.js";
-import { actorInput } from "./pages/actor_names.js";
+import { actorPicker, isUrn, whoIs } from "./actor_picker.js";
 import { backTo } from "./pages/forms.js";
 
 /** @typedef {import("./token_display.js").Token} Token */
@@ -53,6 +53,10 @@ export async function tokenList(first, { title, path, base, everyone, nothing })
   /** The selected tokens, on all pages. @type {Map<string, Token>} */
   const chosen = new Map();
   const controls = CONTROLS.filter(({ name }) => everyone || !["actor", "type"].includes(name));
+  /** @type {Record<string, import("./actor_picker.js").Picker>} */
+  const pickers = {};
+  /** A name in the address of which it is not known who it is. */
+  const unchosen = () => Object.keys(pickers).map((name) => context.query.get(name)).find((value) => value && !isUrn(value));
   const [usual, more] = [controls.slice(0, everyone ? 4 : 3), controls.slice(everyone ? 4 : 3)];
 
   render(root, html`<div class="page-head"><h1>${title}</h1>
@@ -75,7 +79,8 @@ export async function tokenList(first, { title, path, base, everyone, nothing })
   function control({ name, label, choices }) {
     const change = (/** @type {string} */ value) => goQuery({ [name]: value });
     if (name === "actor" || name === "owner") {
-      return html`<label>${label} ${actorInput(me, { id: `filter-${name}`, placeholder: "Any", change })}</label>`;
+      pickers[name] = actorPicker(me, { id: `filter-${name}`, placeholder: "Any", change });
+      return html`<div class="filter"><label for="filter-${name}">${label}</label>${pickers[name].node}</div>`;
     }
     const changed = (/** @type {Event} */ event) => change(/** @type {HTMLInputElement} */ (event.currentTarget).value.trim());
     return html`<label>${label}${choices
@@ -98,8 +103,8 @@ export async function tokenList(first, { title, path, base, everyone, nothing })
     input.value = context.query.get("q") ?? "";
     for (const { name } of controls) {
       const value = context.query.get(name) ?? "";
-      const named = name === "actor" || name === "owner" ? actorName(value) : value;
-      /** @type {HTMLInputElement | HTMLSelectElement} */ (place(`#filter-${name}`)).value = named;
+      if (pickers[name]) pickers[name].set(value);
+      else /** @type {HTMLInputElement | HTMLSelectElement} */ (place(`#filter-${name}`)).value = value;
     }
     if (more.some(({ name }) => context.query.get(name))) place(".more").setAttribute("open", "");
     showChips();
@@ -118,6 +123,12 @@ export async function tokenList(first, { title, path, base, everyone, nothing })
     state = "loading";
     showBulk();
     try {
+      const whom = unchosen();
+      if (whom) {
+        state = "failed";
+        render(list, whoIs(whom));
+        return;
+      }
       const asked = { ...pageOf(context.query), filters: filters(), sort: sortOf(context.query) };
       const { listAccessTokens: found } = await graphql(LIST, { input: asked }, { signal });
       listed = context.query.toString();
@@ -295,6 +306,8 @@ export async function tokenList(first, { title, path, base, everyone, nothing })
     const button = /** @type {HTMLButtonElement} */ (event.currentTarget);
     button.disabled = true;
     try {
+      const whom = unchosen();
+      if (whom) throw new Error(`“${whom}” is not chosen.`);
       const { saveTokens } = await import("./token_csv.js").catch(unreachable);
       /** @type {Token[]} */
       const found = [];

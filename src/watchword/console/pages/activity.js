@@ -7,8 +7,8 @@ import { empty, errorLine, loadList, notice, say, whileBusy } from "../component
 import { barChart } from "../charts.js";
 import { csvText, csvTime, saveCsv, saveFile } from "../csv.js";
 import { EVENT, sentence, sentenceText } from "../event_sentences.js";
+import { actorPicker, isUrn, whoIs } from "../actor_picker.js";
 import { goQuery, setHooks, withQuery } from "../router.js";
-import { actorInput, actorName, userUrn } from "./actor_names.js";
 
 /**
  * @typedef {import("../event_sentences.js").AuditEvent} AuditEvent
@@ -52,6 +52,10 @@ export async function page(context) {
   /** @type {Action[]} */
   let actions = [];
   let at = context;
+  const pickers = ["actor", "about"].map((name) => ({ name, picker: actorPicker(me, { id: `filter-${name}`, placeholder: "Anyone",
+    change: (urn) => narrow({ [name]: urn }) }) }));
+  /** A name in the address of which it is not known who it is. */
+  const unchosen = () => pickers.map(({ name }) => at.query.get(name)).find((value) => value && !isUrn(value));
   render(root, html`<div class="page-head"><h1>Activity</h1></div>
     <p class="quiet lead">The audit log: every change and every denied request. Events cannot be changed.</p>
     <nav class="presets" aria-label="Presets" id="presets"></nav>
@@ -78,6 +82,11 @@ export async function page(context) {
   }
 
   const list = (/** @type {Promise<void>} */ known) => loadList(place("list"), at.signal, async (signal) => {
+    const whom = unchosen();
+    if (whom) {
+      render(place("list"), whoIs(whom));
+      return;
+    }
     const input = { ...filter(), count: COUNT, cursor: at.query.get("cursor") ?? undefined };
     const [{ listEvents: found }] = await Promise.all([graphql(LIST, { input }, { signal }), known]);
     render(place("list"), found.events.length ? html`${head(found.cursor)}${byDay(found.events)}${further(found.cursor)}` : nothing());
@@ -86,12 +95,11 @@ export async function page(context) {
   /** What the address asks for, as the API takes it. A wrong value is sent as it is: the server says what is wrong. */
   function filter() {
     const one = (/** @type {string} */ name) => (at.query.get(name) ? [at.query.get(name)] : undefined);
-    const person = (/** @type {string} */ name) => (at.query.get(name) ? [userUrn(at.query.get(name) ?? "")] : undefined);
     const moment = (/** @type {string} */ name) => momentOf(at.query.get(name)) ?? (at.query.get(name) || undefined);
     const shown = SHOWN[at.query.get("show") ?? ""];
     return {
       actions: one("action") ?? (shown ? actions.filter(shown.has).map((action) => action.name) : undefined),
-      actorUrns: person("actor"), aboutUrns: person("about"), targets: one("target"),
+      actorUrns: one("actor"), aboutUrns: one("about"), targets: one("target"),
       since: moment("since") ?? RANGES[at.query.get("range") ?? ""]?.since(Date.now()), until: moment("until"),
     };
   }
@@ -115,13 +123,11 @@ export async function page(context) {
   function showFilters() {
     const chosen = at.query.get("action") ?? "";
     const exactly = ["since", "until"].some((name) => at.query.get(name)) || root.querySelector("#times[open]") !== null;
-    /** @param {string} name @param {string} label */
-    const person = (name, label) => html`<label>${label} ${actorInput(me, { id: `filter-${name}`, value: actorName(userUrn(at.query.get(name) ?? "")),
-      placeholder: "Anyone", change: (urn) => narrow({ [name]: urn }) })}</label>`;
+    pickers.forEach(({ name, picker }) => picker.set(at.query.get(name) ?? ""));
     render(place("filters"), html`<label>Action <select id="filter-action" @change=${(/** @type {Event} */ e) => narrow({ action: value(e), show: null })}>
         <option value="">Any</option>${nouns(actions).map(([noun, some]) => html`<optgroup label="${noun}">${some.map((one) => html`<option
           value="${one.name}" title="${one.description}" .selected=${one.name === chosen}>${one.name}</option>`)}</optgroup>`)}</select></label>
-      ${person("actor", "By")}${person("about", "About")}
+      ${pickers.map(({ name, picker }) => html`<div class="filter"><label for="filter-${name}">${name === "actor" ? "By" : "About"}</label>${picker.node}</div>`)}
       <label>Target <input id="filter-target" placeholder="Id or urn" autocomplete="off" spellcheck="false" maxlength="500"
         .value=${at.query.get("target") ?? ""} @change=${(/** @type {Event} */ e) => narrow({ target: value(e) })}></label>
       <details class="more" id="times" .open=${exactly}><summary id="exact-times">Exact times</summary><div class="filters">
@@ -133,7 +139,10 @@ export async function page(context) {
   /** The events of the filter over time. A wrong filter is reported with the list. */
   async function chart() {
     const { since, until, ...others } = filter();
-    if ([since, until].some((one) => typeof one === "string")) return;
+    if (unchosen() || [since, until].some((one) => typeof one === "string")) {
+      render(place("chart"), null);
+      return;
+    }
     const span = steps(/** @type {number | undefined} */ (since), /** @type {number | undefined} */ (until));
     try {
       await whileBusy(place("chart"), at.signal, async (signal) => {

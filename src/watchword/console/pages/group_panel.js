@@ -7,7 +7,8 @@ import { ask, field, panel } from "../components.js";
 import { typedFrom } from "../damage.js";
 import { withQuery } from "../router.js";
 import { send, showError } from "./forms.js";
-import { actorPath, actorName, groupName, urnCode, urnsIn } from "./actor_names.js";
+import { actorPicker } from "../actor_picker.js";
+import { actorPath, actorName, groupName, urnCode } from "./actor_names.js";
 
 const GROUP = `query Group($urn: String!, $start: Int) { getGroup(urn: $urn) { urn name description memberCount }
   listGroupMembers(input: {groupUrn: $urn, start: $start, count: 50}) { start count total members { urn displayName } } }`;
@@ -27,9 +28,11 @@ export async function groupPanel({ urn, me, close, query, signal, done }) {
   const { getGroup: group, listGroupMembers: found } = await graphql(GROUP, { urn, start: (at - 1) * COUNT }, { signal });
   const members = /** @type {{urn: string, displayName: string | null}[]} */ (found.members);
 
+  const picker = actorPicker(me, { id: "new-members", name: "users", many: true, required: true, describedby: "new-members-hint" });
   /** @param {Event} event */
-  const add = (event) => send(event, async (form) => {
-    const userUrns = urnsIn(String(new FormData(form).get("users")));
+  const add = (event) => send(event, async () => {
+    picker.check("userUrns");
+    const userUrns = picker.urns();
     await graphql(ADD, { input: { groupUrn: urn, userUrns } });
     await done(html`Added ${counted(userUrns.length, "actor")} to <strong>${group.name}</strong>.`);
   }, { userUrns: "new-members" });
@@ -82,8 +85,8 @@ export async function groupPanel({ urn, me, close, query, signal, done }) {
       ${last > 1 ? html`<p class="row small">Page ${number(at)} of ${number(last)}
         ${at > 1 ? html`<a href="${withQuery({ members: at === 2 ? null : at - 1 })}">‹ Previous</a>` : null}
         ${at < last ? html`<a href="${withQuery({ members: at + 1 })}">Next ›</a>` : null}</p>` : null}
-      <form @submit=${add}>${field({ id: "new-members", label: "Add members", hint: "Names or urns of users, one per line.",
-        control: html`<textarea id="new-members" name="users" required spellcheck="false" aria-describedby="new-members-hint"></textarea>` })}
+      <form @submit=${add}>${field({ id: "new-members", label: "Add members", hint: "Type a part of a name and choose. Several names, ids or urns may be pasted, one per line.",
+        control: picker.node })}
         <div class="form-error"></div><p class="actions"><button type="submit">Add</button>
         <button type="button" class="danger" @click=${remove}>Delete ${group.name}…</button></p></form>`,
   });

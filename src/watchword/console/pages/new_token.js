@@ -10,7 +10,8 @@ import { errorLine, field, say, warning } from "../components.js";
 import { creating, showSecret } from "../created_token.js";
 import { WHOLE } from "../token_display.js";
 import { keepDraft } from "../drafts.js";
-import { actorInput, actorName, userUrn, wordsIn } from "./actor_names.js";
+import { actorPicker } from "../actor_picker.js";
+import { actorName, wordsIn } from "./actor_names.js";
 import { showWhyNot } from "./missing_privilege.js";
 
 /** @typedef {import("../token_display.js").Privilege} Privilege */
@@ -83,6 +84,8 @@ export async function page(context) {
   const title = derives ? `Derive from ${maker?.name ?? "this session’s token"}` : like ? `New token like ${like.name}` : "New token";
   context.title(title);
   const mayChoose = !derives && (manageTokens || target !== me.urn);
+  const picker = mayChoose ? actorPicker(me, { id: "actorUrn", required: true, chosen: [target === me.urn ? me : { urn: target }],
+    describedby: "actorUrn-hint" }) : null;
 
   render(root, html`<form class="narrow new-token" novalidate @submit=${submit} @input=${showChosen}>
     <div class="page-head"><h1>${title}</h1></div>
@@ -92,8 +95,7 @@ export async function page(context) {
       required maxlength="200" autocomplete="off" aria-describedby="name-hint">` })}
     ${field({ id: "description", label: "Description", optional: true, control: html`<textarea id="description" name="description"
       maxlength="1000" rows="2"></textarea>` })}
-    ${mayChoose ? field({ id: "actorUrn", label: "Acts as", hint: "The name of a person, or a whole urn.",
-      control: actorInput(me, { id: "actorUrn", value: actorName(target), describedby: "actorUrn-hint" }) }) : null}
+    ${picker ? field({ id: "actorUrn", label: "Acts as", hint: "Type a part of a name and choose.", control: picker.node }) : null}
     ${lifetime(derives, allowed)}
     ${scopes(offered, derives)}
     ${networks(derives)}
@@ -106,7 +108,8 @@ export async function page(context) {
   const form = /** @type {HTMLFormElement} */ (root.querySelector("form"));
   /** @param {string} name */
   const value = (name) => String(new FormData(form).get(name) ?? "").trim();
-  const actorUrn = () => userUrn(value("actorUrn")) || target;
+  const actorUrn = () => picker?.urns()[0] ?? target;
+  const actsAs = () => (picker?.pending() ? `“${picker.pending()}”, who is not chosen yet` : actorUrn() === me.urn ? null : picker?.name() ?? actorName(actorUrn()));
   if (like) fill(form, filledLike(like, allowed));
   showChosen();
   const saved = keepDraft(form, `new token ${query}`);
@@ -137,7 +140,7 @@ export async function page(context) {
       /** @type {HTMLElement} */ (box).hidden = value(name) !== wanted;
     }
     const summary = /** @type {HTMLElement} */ (form.querySelector("#summary"));
-    summary.textContent = inWords(new FormData(form), offered, derives, derives || actorUrn() === me.urn ? null : actorName(actorUrn()));
+    summary.textContent = inWords(new FormData(form), offered, derives, derives ? null : actsAs());
   }
 
   let key = newKey();
@@ -149,6 +152,12 @@ export async function page(context) {
     if (button.disabled) return;
     form.querySelectorAll(".field-error, .form-error").forEach((place) => render(place, null));
     form.querySelectorAll("[aria-invalid]").forEach((node) => node.removeAttribute("aria-invalid"));
+    try {
+      picker?.check("actorUrn");
+    } catch (error) {
+      showProblem(form, error);
+      return;
+    }
     const input = read(new FormData(form), derives, actorUrn());
     const missing = REQUIRED.find(([choice, name]) => value(choice) === "some" && !(/** @type {string[]} */ (input[name]).length));
     if (missing) {
@@ -174,14 +183,14 @@ export async function page(context) {
 }
 
 /** @param {HTMLFormElement} form @param {unknown} error beside the field that the server names @param {string} [first] the control to focus */
-function showProblem(form, error, first = "textarea:not([hidden] *)") {
+function showProblem(form, error, first = "textarea:not([hidden], [hidden] *)") {
   const named = !(error instanceof ApiError) ? "" : error.reason === "missing_scope" ? "scopes" : (error.field ?? "").split(/[.[]/)[0];
   const name = named === "durationIso" ? "duration" : named === "type" ? "actorUrn" : named;
   const box = name ? form.querySelector(`[data-field="${CSS.escape(name)}"]`) : null;
   const place = box?.querySelector(".field-error") ?? form.querySelector(".form-error");
   if (place) render(place, errorLine(error));
   // Prefer the text field over the radio button above it.
-  const control = [first, "textarea:not([hidden] *)", "input:not([type=radio], [type=checkbox], [hidden] *)", "select", "input:checked", "input"]
+  const control = [first, "textarea:not([hidden], [hidden] *)", "input:not([type=radio], [type=checkbox], [hidden] *)", "select", "input:checked", "input"]
     .map((which) => box?.querySelector(which)).find(Boolean);
   if (control instanceof HTMLElement) {
     control.setAttribute("aria-invalid", "true");

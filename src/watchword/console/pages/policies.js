@@ -7,7 +7,8 @@ import { empty, errorLine, loadList, notice, pageOf, pager, status, table } from
 import { go, goQuery, setHooks, withQuery } from "../router.js";
 import { backTo, openPanel, send } from "./forms.js";
 import { matrix, scopesOf } from "./privilege_matrix.js";
-import { actorInput, actorPath, actorName, groupName, userUrn } from "./actor_names.js";
+import { actorPicker, isUrn } from "../actor_picker.js";
+import { actorPath, actorName, groupName } from "./actor_names.js";
 import { dangerMark, escalates } from "./policy_effect.js";
 import { policyPanel } from "./policy_form.js";
 
@@ -47,6 +48,7 @@ export async function page(context) {
   const privileges = (await graphql(KNOWN, {}, { signal: context.signal })).listPrivileges;
   const nameOfPrivilege = (/** @type {string} */ word) => privileges.find((one) => one.name === word)?.displayName ?? word;
   let at = context;
+  const picker = actorPicker(me, { id: "asked-actor", required: true, change: () => undefined });
 
   render(root, html`<div class="page-head"><h1>Policies</h1>
       <input id="search" type="search" aria-label="Search names and descriptions" placeholder="Name or description"
@@ -97,11 +99,12 @@ export async function page(context) {
   });
 
   function showQuestion() {
+    picker.set(at.query.get("actor") ?? "");
     const noPrivilege = html`<option value="" .selected=${true}>–</option>`;
     const chosen = at.query.get("privilege") ?? "";
     const scope = privileges.some((one) => one.name === chosen) ? "" : chosen;
     render(place("question"), html`<h2>Check a privilege or scope</h2><div class="row">
-        <label for="asked-actor">May</label>${actorInput(me, { id: "asked-actor", required: true, value: actorName(userUrn(at.query.get("actor") ?? "")) })}
+        <label for="asked-actor">May</label><div data-field="asked-actor">${picker.node}<div class="field-error"></div></div>
         <label for="asked-privilege">do</label><select id="asked-privilege" name="privilege">${scope ? noPrivilege : null}${privileges.map((one) => html`<option
           value="${one.name}" .selected=${one.name === chosen}>${one.displayName}</option>`)}</select>
         <label for="asked-scope">or use the scope</label><input id="asked-scope" name="scope" class="mono" autocomplete="off" spellcheck="false"
@@ -168,13 +171,15 @@ export async function page(context) {
   function check(event) {
     return send(event, async (form) => {
       const asked = new FormData(form);
-      await goQuery({ actor: userUrn(String(asked.get("asked-actor"))), privilege: String(asked.get("scope")).trim() || String(asked.get("privilege")) });
-    });
+      await picker.resolve();
+      picker.check("actor");
+      await goQuery({ actor: picker.urns()[0], privilege: String(asked.get("scope")).trim() || String(asked.get("privilege")) });
+    }, { actor: "asked-actor" });
   }
 
   async function answer() {
     const [actorUrn, privilege] = [at.query.get("actor"), at.query.get("privilege")];
-    if (!actorUrn || !privilege) return;
+    if (!actorUrn || !privilege || !isUrn(actorUrn)) return;
     const people = me.privileges.managePolicies || me.privileges.manageTokens;
     try {
       const { explainPrivilege: explained, corpUser } = await graphql(EXPLAIN, { input: { actorUrn, privilege }, urn: actorUrn, people }, { signal: at.signal });

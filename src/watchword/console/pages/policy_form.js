@@ -3,13 +3,13 @@
 import { html, render } from "../html.js";
 import { ApiError, graphql } from "../api.js";
 import { ask, errorLine, field, latestSignal, panel, status, warning } from "../components.js";
+import { actorPicker, subjectsIn } from "../actor_picker.js";
 import { keepDraft } from "../drafts.js";
 import { typedFrom } from "../damage.js";
 import { send } from "./forms.js";
 import { actorName, groupName, urnCode, wordsIn } from "./actor_names.js";
 import { dangerMark, effectOf, effectText, escalates, isGrave, noOne } from "./policy_effect.js";
 import { scopesOf } from "./privilege_matrix.js";
-import { subjectPicker, subjectsIn } from "./subject_picker.js";
 
 /** @typedef {import("./policies.js").Policy} Policy @typedef {import("./policies.js").Privilege} Privilege */
 
@@ -35,9 +35,10 @@ export async function policyPanel({ policy, privileges, me, close, signal, done 
   /** @type {{urn: string, name: string, memberCount: number}[]} */
   const groups = known.listGroups.groups;
   const scopes = scopesOf(known.listPolicies.policies).filter((scope) => scope !== "*" && !policy?.scopes.includes(scope));
-  const picker = subjectPicker({
-    id: "policy-subjects", name: "subjects", describedby: "policy-subjects-hint", users: policy?.actors.resolvedUsers ?? [],
-    groups: (policy?.actors.groups ?? []).map((urn) => groups.find((one) => one.urn === urn) ?? { urn }),
+  const picker = actorPicker(me, {
+    id: "policy-subjects", name: "subjects", kinds: "both", many: true, describedby: "policy-subjects-hint",
+    placeholder: "Name of a person or group",
+    chosen: [...policy?.actors.resolvedUsers ?? [], ...(policy?.actors.groups ?? []).map((urn) => groups.find((one) => one.urn === urn) ?? { urn })],
   });
 
   /** @param {HTMLFormElement} form */
@@ -56,7 +57,7 @@ export async function policyPanel({ policy, privileges, me, close, signal, done 
 
   /** @param {Event} event */
   const save = (event) => send(event, async (form) => {
-    picker.commit();
+    picker.check("actors");
     const input = inputOf(form);
     const effect = await effectOf({ urn: policy?.urn, input });
     if (isGrave(effect, privileges, me.urn)) {

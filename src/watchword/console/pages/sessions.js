@@ -5,7 +5,8 @@ import { graphql } from "../api.js";
 import { time, tokenPath } from "../format.js";
 import { ask, empty, loadList, notice, pageOf, pager, table } from "../components.js";
 import { goQuery, setHooks, withQuery } from "../router.js";
-import { actorInput, actorLink, actorName } from "./actor_names.js";
+import { actorPicker, isUrn, whoIs } from "../actor_picker.js";
+import { actorLink, actorName } from "./actor_names.js";
 
 /**
  * @typedef {{id: string, actorUrn: string, actorName: string | null, method: string, tokenId: string | null, createdAt: number,
@@ -24,6 +25,7 @@ export async function page(context) {
   let at = context;
   const all = () => at.query.has("all");
   const actor = () => at.query.get("actor") ?? me.urn;
+  const picker = actorPicker(me, { id: "session-actor", change: (urn) => goQuery({ actor: urn, all: null }) });
   render(root, html`<div class="page-head"><h1>Sessions</h1></div><ul class="numbers" id="kinds"></ul>
     <p class="quiet lead" id="whose"></p><div class="filters" id="filters"></div>
     <div id="said-here"></div><div id="list" class="stack"></div>`);
@@ -45,11 +47,15 @@ export async function page(context) {
     if (!me.privileges.managePolicies) return;
     render(place("kinds"), [["Yours", null, own], ["Everyone's", "1", all()]].map(([label, word, here]) => html`<li><a
       href="${withQuery({ all: /** @type {string | null} */ (word), actor: null })}" aria-current="${here ? "true" : null}">${label}</a></li>`));
-    render(place("filters"), html`<label for="session-actor">Of one actor ${actorInput(me, { id: "session-actor",
-      value: own || all() ? "" : actorName(actor()), change: (urn) => void goQuery({ actor: urn, all: null }) })}</label>`);
+    picker.set(own || all() ? "" : actor());
+    render(place("filters"), html`<div class="filter"><label for="session-actor">Of one actor</label>${picker.node}</div>`);
   }
 
   const list = () => loadList(place("list"), at.signal, async (signal) => {
+    if (!all() && !isUrn(actor())) {
+      render(place("list"), whoIs(actor()));
+      return;
+    }
     const whose = all() ? { all: true } : { actorUrn: actor() };
     const found = (await graphql(LIST, { input: { ...pageOf(at.query), ...whose } }, { signal })).listSessions;
     const rows = /** @type {Session[]} */ (found.sessions);

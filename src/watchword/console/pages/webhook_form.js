@@ -3,9 +3,9 @@
 import { html } from "../html.js";
 import { graphql } from "../api.js";
 import { field, panel, warning } from "../components.js";
+import { actorPicker } from "../actor_picker.js";
 import { keepDraft } from "../drafts.js";
 import { send } from "./forms.js";
-import { GROUP, actorName, groupName, urnsIn, wordsIn } from "./actor_names.js";
 import { WEBHOOK } from "./webhook_display.js";
 import { makingSecret, showWebhookSecret } from "./webhook_secret.js";
 
@@ -20,21 +20,28 @@ const FIELDS = { name: "hook-name", id: "hook-id", url: "hook-url", actions: "ho
  * @param {{root: HTMLElement, webhook: Webhook | null, me: import("../shell.js").Me, close: string, signal: AbortSignal,
  *   done: (webhook: Webhook) => Promise<void>}} what without a webhook: a new one, whose secret is shown
  */
-export async function webhookForm({ root, webhook, close, signal, done }) {
+export async function webhookForm({ root, webhook, me, close, signal, done }) {
   /** @type {{name: string, description: string}[]} */
   const actions = (await graphql(ACTIONS, {}, { signal })).listEventActions;
   const kinds = [...new Set(actions.map((one) => one.name.split(".")[0]))].sort();
   const chosen = new Set(webhook?.actions);
+  /** @param {string[]} [urns] */
+  const found = (urns) => urns?.map((urn) => ({ urn }));
+  const actors = actorPicker(me, { id: "hook-actors", name: "actors", many: true, chosen: found(webhook?.actorUrns), describedby: "hook-actors-hint" });
+  const groups = actorPicker(me, { id: "hook-groups", name: "groups", kinds: "groups", many: true, chosen: found(webhook?.groupUrns),
+    describedby: "hook-groups-hint" });
 
   /** @param {Event} event */
   const save = (event) => send(event, async (form) => {
     const given = new FormData(form);
+    actors.check("actorUrns");
+    groups.check("groupUrns");
     const input = {
       name: String(given.get("name")),
       url: String(given.get("url")).trim(),
       actions: given.get("which") === "all" ? [] : given.getAll("action"),
-      actorUrns: urnsIn(String(given.get("actors"))),
-      groupUrns: wordsIn(String(given.get("groups"))).map((word) => (word.startsWith("urn:") ? word : GROUP + word)),
+      actorUrns: actors.urns(),
+      groupUrns: groups.urns(),
     };
     if (webhook) {
       const { updateWebhook } = await graphql(UPDATE, { id: webhook.id, input });
@@ -86,12 +93,8 @@ export async function webhookForm({ root, webhook, close, signal, done }) {
               ><span><code>${one.name}</code><small>${one.description}</small></span></label>`)}</details>`;
         })}</div>
         <div class="field-error"></div></fieldset>
-      ${field({ id: "hook-actors", label: "Only events by", optional: true, hint: "Names or urns of actors, one per line.",
-        control: html`<textarea id="hook-actors" name="actors" rows="2" spellcheck="false" aria-describedby="hook-actors-hint"
-          .value=${(webhook?.actorUrns ?? []).map((urn) => actorName(urn)).join("\n")}></textarea>` })}
-      ${field({ id: "hook-groups", label: "Only events about tokens of groups", optional: true, hint: "Names or urns of groups, one per line.",
-        control: html`<textarea id="hook-groups" name="groups" rows="2" spellcheck="false" aria-describedby="hook-groups-hint"
-          .value=${(webhook?.groupUrns ?? []).map(groupName).join("\n")}></textarea>` })}
+      ${field({ id: "hook-actors", label: "Only events by", optional: true, hint: "Type a part of a name and choose.", control: actors.node })}
+      ${field({ id: "hook-groups", label: "Only events about tokens of groups", optional: true, hint: "Type a part of a name and choose.", control: groups.node })}
       <div class="form-error"></div>
       <p class="actions"><button type="submit" class="primary">${webhook ? "Save webhook" : "Create webhook"}</button>
         <a class="button" href="${close}">Cancel</a></p></form>`,
