@@ -198,7 +198,8 @@ def test_filter_of_someone_who_may_not_look_up_names_takes_ids(console: Console,
 def test_webhook_is_limited_to_the_chosen_actors_and_groups(console: Console, window: Windows) -> None:
     word = console.person("hook").name
     who = named(console, "hooked", f"Hedy {word}")
-    group: str = console.ask(MAKE_GROUP, {"input": {"id": f"hooked-{word}", "name": f"The hooked {word}"}})["createGroup"]
+    wanted = {"id": f"hooked-{word}", "name": f"The hooked {word}"}
+    group: str = console.ask(MAKE_GROUP, {"input": wanted})["createGroup"]
     page = window(console.root).open("/console/webhooks?form=new")
     page.get_by_label("Name", exact=True).fill(word)
     page.get_by_label("URL", exact=True).fill("https://example.com/hook")

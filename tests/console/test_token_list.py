@@ -119,15 +119,15 @@ def test_views_are_saved_and_csv_has_all_rows_without_formulas(console: Console,
     expect(page.get_by_role("link", name="Jobs")).to_have_count(0)
     page.keyboard.press("Escape")
 
-    _, token_id = console.token(owner.urn, name="menu")
-    search(page, "menu")
-    page.get_by_role("button", name="Actions for menu").press("Enter")
+    _, token_id = console.token(owner.urn, name="a menu")  # with a space, so that no id contains it
+    search(page, "a menu")
+    page.get_by_role("button", name="Actions for a menu").press("Enter")
     page.get_by_role("button", name="Copy id").click()
     assert page.evaluate("navigator.clipboard.readText()") == token_id
-    page.get_by_role("button", name="Actions for menu").click()
+    page.get_by_role("button", name="Actions for a menu").click()
     page.get_by_role("button", name="Revoke…").click()
-    page.get_by_role("dialog").get_by_role("button", name="Revoke menu").click()
-    expect(page.get_by_role("status").filter(has_text="Revoked menu at")).to_be_visible()
+    page.get_by_role("dialog").get_by_role("button", name="Revoke a menu").click()
+    expect(page.get_by_role("status").filter(has_text="Revoked a menu at")).to_be_visible()
     expect(page.get_by_role("heading", name="No token matches")).to_be_visible()
     page.get_by_role("link", name="Search ended tokens too").click()
     expect(page.locator("tbody tr")).to_contain_text("revoked")
