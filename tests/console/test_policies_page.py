@@ -122,7 +122,9 @@ def test_policy_error_is_shown_at_its_field_and_input_is_kept(console: Console, 
     page.get_by_role("checkbox", name=re.compile(f"^{AUDIT}")).check()
     page.get_by_role("combobox", name="People and groups").fill("Ops Team")
     page.get_by_role("button", name="Create policy").click()
-    expect(page.locator("[data-field=policy-subjects]").get_by_role("alert")).to_contain_text("“Ops Team” is not chosen")
+    expect(page.locator("[data-field=policy-subjects]").get_by_role("alert")).to_contain_text(
+        "“Ops Team” is not chosen"
+    )
     expect(page.get_by_label("Name", exact=True)).to_have_value("half done")
 
 
