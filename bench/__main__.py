@@ -45,6 +45,7 @@ BENCHES = {
     "index": Bench("verification beside a truncation of the embedded index", 60, usual=False),
     "expiry": Bench("verification beside the notices of 100,000 tokens that expire soon", 6, usual=False),
     "shapes": Bench("requests that are built to be expensive", 5, usual=False),
+    "receivers": Bench("verification beside hostile receivers of webhooks", 1, usual=False),
     "attack": Bench("verification beside one actor that sends what is expensive", 2, usual=False),
     "stages": Bench("where the processor time of a request goes; --ref: and in another commit", 3, usual=False),
     "drivers": Bench("which PostgreSQL driver, and how the shared read is asked", 3, usual=False),

@@ -24,6 +24,7 @@ from bench.contenders import LET_ALL, ROOT, WATCHWORD, Contender
 from bench.expensive.shape import ask, ask_first, bearer, http, own, posted
 from bench.load import Measured, measure, need_disk, need_programs
 from bench.population import Holder, populate
+from bench.receivers import LEAST, NAME, SETTINGS, beside_receivers
 from bench.shapes import Line
 from watchword.http.processor_budget import ACTOR_BURST, ACTOR_SHARE, WRITE_SECONDS
 
@@ -159,22 +160,30 @@ def attacked(server: Contender, seconds: int, repeats: int, only: str = "") -> l
                 before = len(told)
                 beside.append(measure(server, verify, weight=0, seconds=seconds))
                 throttled += told[before:]
-        row = Row(
-            name,
-            median(one.per_second for one in alone),
-            median(one.per_second for one in beside),
-            median(one.cpu_us for one in alone) / median(one.cpu_us for one in beside),
-            attack.least,
-            throttled.count(False),
-            throttled.count(True),
-        )
-        rows.append(row)
-        print(
-            f"{row.attack:<52}{row.alone:>6.0f} -> {row.beside:>6.0f} a second, {row.kept:.2f} by the processor;"
-            f" {row.answered} answered, {row.throttled} throttled",
-            flush=True,
-        )
+        answered, refused = throttled.count(False), throttled.count(True)
+        rows.append(_row(name, alone, beside, answered, refused, least=attack.least))
+    rows.append(_row(NAME, *beside_receivers(server, seconds, repeats), least=LEAST))
     return rows
+
+
+def _row(
+    name: str, alone: list[Measured], beside: list[Measured], answered: int, throttled: int = 0, *, least: float
+) -> Row:
+    row = Row(
+        name,
+        median(one.per_second for one in alone),
+        median(one.per_second for one in beside),
+        median(one.cpu_us for one in alone) / median(one.cpu_us for one in beside),
+        least,
+        answered,
+        throttled,
+    )
+    print(
+        f"{row.attack:<52}{row.alone:>6.0f} -> {row.beside:>6.0f} a second, {row.kept:.2f} by the processor;"
+        f" {row.answered} answered, {row.throttled} throttled",
+        flush=True,
+    )
+    return row
 
 
 def main() -> None:
@@ -190,7 +199,7 @@ def main() -> None:
     need_disk(asked.folder)
     with tempfile.TemporaryDirectory(prefix="watchword-bench-", dir=asked.folder) as folder:
         population = populate(Path(folder, "data"), (len(ATTACKS) + 1) * OWN_TOKENS, each=OWN_TOKENS)
-        settings = {"actor_processor_percent": str(round(100 * ACTOR_SHARE)), "max_live_tokens": "1000000"}
+        settings = {"actor_processor_percent": str(round(100 * ACTOR_SHARE)), "max_live_tokens": "1000000"} | SETTINGS
         with Contender(WATCHWORD, Path(folder), population, population.size, settings) as server:
             server.ask(LET_ALL, {"input": _AUDITORS})
             rows = attacked(server, asked.seconds, asked.repeats, asked.only)

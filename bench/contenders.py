@@ -116,10 +116,15 @@ class Contender:
                 process.wait()
 
     def cpu_seconds(self) -> float:
-        """What its processes have used so far: steadier than a rate where neighbours want the core too. Without the one
-        of the search index, which answers nobody.
+        """What its processes have used so far: steadier than a rate where neighbours want the core too. Without those
+        of the search index and for outgoing requests, which answer nobody and give way.
         """
-        return cpu_seconds([process for process in self.processes() if not is_engine(process)]) + self._beside()
+        answering = [one for one in self.processes() if not (is_engine(one) or is_outbound(one))]
+        return cpu_seconds(answering) + self._beside()
+
+    def outbound_seconds(self) -> float:
+        """Of the processes for outgoing requests."""
+        return cpu_seconds([one for one in self.processes() if is_outbound(one)])
 
     def resident_mib(self) -> list[float]:
         """What each worker has in memory."""
@@ -168,6 +173,14 @@ class Contender:
 def is_engine(process: psutil.Process) -> bool:
     """Whether it is the embedded search index's own."""
     return process.name() == PROCESS_NAME
+
+
+def is_outbound(process: psutil.Process) -> bool:
+    """Whether it sends webhooks and asks identity providers."""
+    try:
+        return "watchword.outbound.process" in process.cmdline()
+    except psutil.NoSuchProcess:  # it ends when it is idle
+        return False
 
 
 def is_tracker(process: psutil.Process) -> bool:

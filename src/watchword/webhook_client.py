@@ -18,7 +18,7 @@ from watchword.domain.ports import Clock, OutboundClient
 from watchword.domain.webhooks import MAX_ANSWER, Attempt
 
 MAX_ERROR = 300
-BOUNDS = AnswerBounds(seconds=10.0, received=64 * 1024, pieces=1_000, kept=MAX_ANSWER)
+BOUNDS = AnswerBounds(seconds=10.0, received=64 * 1024, pieces=500, kept=MAX_ANSWER)
 _HEADERS = {"content-type": "application/json", "user-agent": f"Watchword/{__version__}"}
 
 
