@@ -378,3 +378,22 @@ def migrated_folder(tmp_path: Path) -> Path:
     folder = tmp_path / "d"
     assert watchword("db", "migrate", "--data-dir", str(folder)).returncode == 0
     return folder
+
+
+def test_token_of_who_can_escalate_here_comes_only_if_allowed(run_import: Import) -> None:
+    """By name, or by a group whose members DataHub decides. Policies that came from DataHub are no reason."""
+    server = run_import.server
+    server.grant(ANN, privileges=("MANAGE_POLICIES",))
+    server.grant(groups=(OPS,), privileges=("MANAGE_SERVICE_ACCOUNTS",))
+    rows = [*person(ANN), *person(BOB, nativeGroupMembership={"nativeGroups": [OPS]}), *person(CAROL)]
+    rows += [*group(OPS, displayName="Operations")]
+    rows += [policy("theirs", privileges=["MANAGE_POLICIES"], actors={"users": [CAROL]})]
+    (anns, first), (bobs, second), (carols, third) = (new_token(actor) for actor in (ANN, BOB, CAROL))
+    for _ in range(2):
+        done = run_import([*rows, first, second, third])
+        for name in ("MANAGE_POLICIES", "MANAGE_SERVICE_ACCOUNTS"):
+            assert done["tokens", "left out", f"its actor can get any privilege here, by {name}: --allow-root"] == 1
+        assert [run_import.accepts(token) for token in (anns, bobs, carols)] == [False, False, True]
+    assert run_import([*rows, first, second, third], "--allow-root")["tokens", "new", None] == 2
+    assert run_import.accepts(anns)
+    assert run_import.accepts(bobs)

@@ -47,7 +47,9 @@ def import_() -> None:
 )
 @click.option("--dry-run", is_flag=True, help="Show what would be imported or skipped, with reasons.")
 @click.option("--allow-no-expiry", is_flag=True, help="Import tokens that never expire too.")
-@click.option("--allow-root", is_flag=True, help="Import tokens of the root actor too, who may do everything here.")
+@click.option(
+    "--allow-root", is_flag=True, help="Import tokens of actors too who hold, or can get, every privilege here."
+)
 @click.option("--tokens-only", is_flag=True, help="Leave groups and policies as they are here.")
 @click.option(
     "--at-most",

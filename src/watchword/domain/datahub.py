@@ -308,6 +308,8 @@ class TokenRules:
     dead_accounts: Collection[str]
     """Service accounts that were deleted here."""
     root_actors: Collection[str]
+    escalating: Callable[[str], Collection[str]]
+    """The privileges of an actor here with which it can get more."""
     allow_no_expiry: bool
     allow_root: bool
 
@@ -339,6 +341,9 @@ def read_token(token_id: str, info: Mapping[str, Any], rules: TokenRules) -> Tok
         raise LeftOut("its service account was deleted here")
     if actor in rules.root_actors and not rules.allow_root:
         raise LeftOut("its actor is the root actor here, who may do everything: --allow-root")
+    if not rules.allow_root and (held := rules.escalating(actor)):
+        names = ", ".join(sorted(held))
+        raise LeftOut(f"its actor can get any privilege here, by {names}: --allow-root")
     if end is None and not rules.allow_no_expiry:
         raise LeftOut("it never expires: --allow-no-expiry")
     if end is not None and not _is_time(end):

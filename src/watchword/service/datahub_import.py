@@ -43,12 +43,15 @@ from watchword.domain.events import Action, KeptEvent
 from watchword.domain.names import DATAHUB_POLICY_PREFIX, DATAHUB_TOKEN_PREFIX, GROUP_PREFIX, USER_PREFIX, is_account
 from watchword.domain.policies import (
     DATAHUB_SET,
+    ESCALATING,
     ROOT_POLICY,
     ChangeKind,
     Policy,
     PolicyDeclaration,
     PolicyPlan,
+    PolicySet,
     Privilege,
+    included,
 )
 from watchword.domain.ports import ImportStore, Store
 from watchword.domain.tokens import TokenRecord
@@ -58,6 +61,7 @@ BATCH = 500
 ENTITIES_AT_ONCE = 200
 ALL = 100
 """Percent."""
+EVERY_MEMBER = 10_000_000
 LAST = "\x7f"
 """After every token id."""
 Progress = Callable[[int, int], None]
@@ -127,7 +131,8 @@ class DataHubImport:
         people = await self._import_people()
         entities, dead_accounts = await self._declared_entities(people)
         await self._apply_parts([one for one in entities if not one.is_group])
-        gone = await self._import_tokens(people, dead_accounts, total)
+        escalating = await self._escalating(current, people)
+        gone = await self._import_tokens(people, dead_accounts, escalating, total)
         policies = await self._declared_policies(current)
         report.refusal = report.refusal or await self._missing(current)
         if report.refusal is None:
@@ -280,11 +285,33 @@ class DataHubImport:
             new = self._report.count(noun, Outcome.NEW, Outcome.CHANGED)
             self._report.add(noun, Outcome.UNCHANGED, count=max(len(all_of) - new, 0))
 
-    async def _import_tokens(self, people: _People, dead_accounts: set[str], total: int) -> list[str]:
+    async def _escalating(self, current: Iterable[Policy], people: _People) -> Callable[[str], set[str]]:
+        """The privileges of an actor that can escalate, by the policies that were made here. Those of DataHub grant
+        here what they grant there.
+        """
+        strong = tuple(
+            policy
+            for policy in current
+            if policy.set_name != DATAHUB_SET and not ESCALATING.isdisjoint(included(policy.privileges))
+        )
+        groups = {group for policy in strong for group in policy.groups}
+        found = await self._store.memberships((), groups, EVERY_MEMBER)
+        memberships = {actor: set(urns) for actor, urns in found.items()}
+        for group in groups - self._other_groups:
+            for actor in people.members.get(group, ()):
+                memberships.setdefault(actor, set()).add(group)
+        policies = PolicySet(0, strong)
+        return lambda actor: {
+            privilege.name for privilege in policies.granted(actor, memberships.get(actor, ())) & ESCALATING
+        }
+
+    async def _import_tokens(
+        self, people: _People, dead_accounts: set[str], escalating: Callable[[str], set[str]], total: int
+    ) -> list[str]:
         """Returns the imported live tokens that are gone in DataHub."""
         options = self._options
         allowed = (options.allow_no_expiry, options.allow_root)
-        rules = TokenRules(self._store.clock(), people.actors, dead_accounts, self._root_actors, *allowed)
+        rules = TokenRules(self._store.clock(), people.actors, dead_accounts, self._root_actors, escalating, *allowed)
         gone, live, done, last = list[str](), 0, 0, ""
         async for batch in self._source.rows(DATAHUB_TOKEN_PREFIX):
             records, present, until = self._read_tokens(batch, rules)
