@@ -36,6 +36,7 @@ import os
 import stat
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from difflib import get_close_matches
 from enum import Enum
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
@@ -45,7 +46,7 @@ import yaml
 from watchword.domain.declared_entities import DeclaredAccount, DeclaredGroup, check_entities
 from watchword.domain.errors import Fault, OperatorError
 from watchword.domain.lifetimes import SPAN_FORMS, parse_span, written_iso
-from watchword.domain.names import ACTING, POLICY_PREFIX
+from watchword.domain.names import ACTING, GROUP_PREFIX, POLICY_PREFIX, USER_PREFIX
 from watchword.domain.policies import (
     DEFAULT_SET,
     MAX_DECLARED,
@@ -265,19 +266,19 @@ class _Reader:
                 for one in self._sequence_at(keys, f"{where}.privileges")
             ),
             scopes=self._texts(keys, f"{where}.scopes"),
-            users=self._texts(actors, f"{where}.actors.users"),
-            groups=self._texts(actors, f"{where}.actors.groups"),
+            users=self._urns(actors, f"{where}.actors.users", USER_PREFIX),
+            groups=self._urns(actors, f"{where}.actors.groups", GROUP_PREFIX),
             all_users=bool(self._optional(actors, f"{where}.actors.allUsers", self._flag)),
         )
 
     def _group(self, node: yaml.Node, where: str) -> DeclaredGroup:
         keys = self._mapping(node, where, {"id", "name", "description", "members"}, {"id", "name"})
-        members = self._texts(keys, f"{where}.members") if "members" in keys else None
+        members = self._urns(keys, f"{where}.members", USER_PREFIX) if "members" in keys else None
         return DeclaredGroup(*self._described(keys, where), members)
 
     def _account(self, node: yaml.Node, where: str) -> DeclaredAccount:
         keys = self._mapping(node, where, {"id", "name", "description", "groups"}, {"id", "name"})
-        return DeclaredAccount(*self._described(keys, where), self._texts(keys, f"{where}.groups"))
+        return DeclaredAccount(*self._described(keys, where), self._urns(keys, f"{where}.groups", GROUP_PREFIX))
 
     def _rule(self, node: yaml.Node, where: str) -> dict[str, Any]:
         keys = self._mapping(node, where, set(FIELDS), {"series", "keep"})
@@ -327,11 +328,15 @@ class _Reader:
     def _member(self, node: yaml.Node, where: str, kind: type[Member], allowed: str) -> Member:
         word = self._text(node, where)
         if word not in kind.__members__:
-            self._reject(node, f"{where} must be {allowed}.")
+            self._reject(node, f"{where} must be {allowed}.{_suggestion(word.upper(), kind.__members__)}")
         return kind[word]
 
     def _texts(self, keys: dict[str, yaml.Node], where: str) -> frozenset[str]:
         return frozenset(self._text(one, where) for one in self._sequence_at(keys, where))
+
+    def _urns(self, keys: dict[str, yaml.Node], where: str, prefix: str) -> frozenset[str]:
+        """As in commands, a name alone is one with this prefix."""
+        return frozenset(text if text[:4] in ("urn:", "") else prefix + text for text in self._texts(keys, where))
 
     def _sequence_at(self, keys: dict[str, yaml.Node], where: str) -> list[yaml.Node]:
         node = keys.get(where.rpartition(".")[2])
@@ -349,7 +354,8 @@ class _Reader:
         for key, value in node.value:
             name = key.value if isinstance(key, yaml.ScalarNode) else "?"
             if name not in known:
-                self._reject(key, f"{where} has no key {name[:40]!r}; its keys are {_listed(known)}.")
+                told = f"{where} has no key {name[:40]!r}; its keys are {_listed(known)}.{_suggestion(name, known)}"
+                self._reject(key, told)
             if name in found:
                 self._reject(key, f"{where} has the key {name!r} twice.")
             found[name] = value
@@ -389,6 +395,11 @@ def _line(node: yaml.Node) -> int:
 
 def _listed(names: set[str]) -> str:
     return ", ".join(sorted(names))
+
+
+def _suggestion(word: str, known: Iterable[str]) -> str:
+    close = get_close_matches(word[:100], known, 1)
+    return f" Did you mean {close[0]}?" if close else ""
 
 
 def _written_entity(entity: DeclaredGroup | DeclaredAccount) -> dict[str, Any]:

@@ -228,7 +228,7 @@ def test_policy_file_declares_groups_and_accounts(tmp_path: Path) -> None:
         ("id: all", "id: ops", "line 6: groups[1].id is declared twice"),
         ("name: Operations", "title: Operations", "line 4: groups[0] has no key 'title'"),
         ("name: Operations", 'name: ""', "line 4: groups[0].name must have 1 to 200"),
-        ("[urn:li:corpuser:carol]", "[carol]", "line 5: groups[0].members must be a urn"),
+        ("[urn:li:corpuser:carol]", "['carol ']", "line 5: groups[0].members must be a urn"),
         ("id: airflow", "id: Airflow", "line 8: accounts[0].id must have 1 to 60 lower-case"),
         ("    name: Airflow\n", "", "line 8: accounts[0] lacks the key 'name'"),
         ("urn:li:corpGroup:all]", "urn:li:corpGroup:x]", "line 11: accounts[0].groups must be urns of groups that the"),
@@ -259,7 +259,7 @@ def test_invalid_group_or_account_is_rejected_with_line_and_key(
         ),
         ("[GENERATE_PERSONAL_ACCESS_TOKENS]", "[]", "line 5: policies[0].privileges must name at least one"),
         ("[GENERATE_PERSONAL_ACCESS_TOKENS]", "VIEW_AUDIT_LOG", "line 5: policies[0].privileges must be a list"),
-        ("[urn:li:corpuser:alice]", "[alice]", "line 7: policies[0].actors.users must be a urn"),
+        ("[urn:li:corpuser:alice]", "['al ice']", "line 7: policies[0].actors.users must be a urn"),
         ("[urn:li:corpuser:alice]", "[[x]]", "line 7: policies[0].actors.users must be text"),
         ("urn:li:corpGroup:ops", "urn:li:corpuser:ops", "line 9: policies[0].actors.groups must be the urn of a group"),
         ("      groups:", "      roles:", "line 8: policies[0].actors has no key 'roles'"),
@@ -277,6 +277,32 @@ def test_invalid_group_or_account_is_rejected_with_line_and_key(
 def test_invalid_policy_file_is_rejected_with_line_and_key(tmp_path: Path, before: str, after: str, told: str) -> None:
     assert before in GOOD
     assert rejection(tmp_path, GOOD.replace(before, after, 1)).startswith(told)
+
+
+def test_names_without_a_prefix_are_those_of_users_and_groups(tmp_path: Path) -> None:
+    short = GOOD.replace("urn:li:corpuser:", "").replace("urn:li:corpGroup:", "")
+    assert short != GOOD
+    assert read(tmp_path, short) == read(tmp_path, GOOD)
+    entities = ENTITIES.replace("urn:li:corpuser:", "").replace("urn:li:corpGroup:", "")
+    assert read(tmp_path, entities) == read(tmp_path, ENTITIES)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "told"),
+    [
+        (
+            "[GENERATE_PERSONAL_ACCESS_TOKENS]",
+            "[GENERATE_ACCESS_TOKENS]",
+            "Did you mean GENERATE_PERSONAL_ACCESS_TOKENS?",
+        ),
+        ("[GENERATE_PERSONAL_ACCESS_TOKENS]", "[manage_policy]", "Did you mean MANAGE_POLICIES?"),
+        ("      groups:", "      group:", "its keys are allUsers, groups, users. Did you mean groups?"),
+        ("policies:", "polices:", "Did you mean policies?"),
+        ("state: INACTIVE", "state: inactive", "must be ACTIVE or INACTIVE. Did you mean INACTIVE?"),
+    ],
+)
+def test_misspelled_word_gets_a_suggestion(tmp_path: Path, before: str, after: str, told: str) -> None:
+    assert rejection(tmp_path, GOOD.replace(before, after, 1)).endswith(told)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """`watchword policy`."""
 
 from collections.abc import Callable, Iterable
+from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -317,7 +318,9 @@ def apply(client: "Client", file: Path, prune: bool, dry_run: bool, yes: bool, a
     """
     if prune:
         need_confirmation(yes=yes, dry_run=dry_run)
-    apply_file = _reader(client, file)
+    declared = read_declaration(file)
+    apply_file = _applier(client, declared)
+    _warn_of_missing_groups(client, declared)
     if dry_run:
         _show_drift(apply_file(prune=prune, dry_run=True), as_json=as_json)
         return
@@ -342,7 +345,9 @@ def diff(client: "Client", file: Path, prune: bool, as_json: bool) -> None:
 
     Example: watchword policy diff policies.yaml
     """
-    _show_drift(_reader(client, file)(prune=prune, dry_run=True), as_json=as_json)
+    declared = read_declaration(file)
+    _warn_of_missing_groups(client, declared)
+    _show_drift(_applier(client, declared)(prune=prune, dry_run=True), as_json=as_json)
 
 
 def read_declaration(file: Path) -> domain.PolicyDeclaration:
@@ -354,11 +359,26 @@ def read_declaration(file: Path) -> domain.PolicyDeclaration:
     return read_policy_file(file)
 
 
-def _reader(client: "Client", file: Path) -> "Callable[..., AppliedPolicies]":
-    """Read the file, and apply it by calling what this returns."""
+def _warn_of_missing_groups(client: "Client", declared: domain.PolicyDeclaration) -> None:
+    """A misspelled group grants nothing, silently."""
+    named = {group for policy in declared.policies for group in policy.groups}
+    made = {group.urn for group in (declared.entities or NO_ENTITIES).groups}
+    if not named - made:
+        return
+    try:
+        known = {group.urn: group.name for group in client.groups()}
+    except Unauthorized:  # what the caller may do is decided, and said, by the request that applies the file
+        return
+    for urn in sorted(named - made - known.keys()):
+        close = get_close_matches(urn, [*known, *made], 1, 0.8)
+        hint = f" Did you mean {close[0]}?" if close else ""
+        warn(f"There is no group {urn}: the policies that name it grant nothing by it until it has members.{hint}")
+
+
+def _applier(client: "Client", declared: domain.PolicyDeclaration) -> "Callable[..., AppliedPolicies]":
+    """What applies the declaration when it is called."""
     from watchword.client import DeclaredPolicyInfo, PolicyActors
 
-    declared = read_declaration(file)
     policies = [
         DeclaredPolicyInfo(
             id=policy.urn.removeprefix(POLICY_PREFIX),

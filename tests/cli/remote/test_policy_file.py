@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.cli.in_process import watchword
+from tests.cli.remote.conftest import Run
 from tests.support.server import ADMIN, Server
 from tests.support.terminal import Terminal
 
@@ -195,3 +196,20 @@ def test_apply_without_a_terminal_keeps_policies_of_other_files(
     assert (team.stdout.count("- id: "), team.stderr) == (1, "")
     assert apply(team.stdout, "--prune", verb="diff")[0] == 0
     assert sets() == {"own-tokens": "default", "others": "team-a"}
+
+
+def test_missing_group_is_a_warning(run: Run, done: Callable[..., str], actor: str) -> None:
+    name = actor.rpartition(":")[2][-20:].strip("-_")
+    done("group", "create", f"{name}-ops", "--name", "Ops")
+    made = (
+        f"set: {name}\ngroups: [{{id: {name}-new, name: New}}]\npolicies:\n  - {{id: {name}, name: x, scopes: [a:b], "
+    )
+    text = f"{made}actors: {{groups: [{name}-opps, {name}-ops, {name}-new]}}}}\n"
+    told = (
+        f"watchword: There is no group urn:li:corpGroup:{name}-opps: the policies that name it grant nothing by it "
+        f"until it has members. Did you mean urn:li:corpGroup:{name}-ops?\n"
+    )
+    for words, code in ((("diff", "-"), 3), (("apply", "-", "--dry-run"), 3), (("apply", "-"), 0)):
+        ran = run("policy", *words, stdin=text)
+        assert (ran.returncode, ran.stderr) == (code, told)
+    done("policy", "apply", "-", stdin=text.replace("-opps", "-ops"))
