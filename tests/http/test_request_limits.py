@@ -256,7 +256,7 @@ def test_client_behind_more_than_nineteen_proxies_is_unknown(filled_server: Serv
         headers = {"Authorization": f"Bearer {token}", "X-Forwarded-For": chain}
         return filled_server.http.get("/auth", headers=headers).status_code
 
-    assert [status(proxies) for proxies in (0, 1, 19, 20, 5_000)] == [204, 204, 204, 401, 401]
+    assert [status(proxies) for proxies in (0, 1, 19, 20, 3_000)] == [204, 204, 204, 401, 401]
 
 
 def test_many_rejected_peers_do_not_hide_the_first_use_of_another_revoked_token(filled_server: Server) -> None:

@@ -48,6 +48,7 @@ from watchword.http.logs import make_logger
 from watchword.http.metrics import Metrics
 from watchword.http.requests import Exchange, Receive, Scope, Send
 from watchword.http.run_folder import as_only_worker
+from watchword.http.unfinished import MAX_HEADERS, UnfinishedRequests
 from watchword.service import AllServices
 from watchword.service.background import BackgroundTasks
 from watchword.service.tokens import TokenCounters
@@ -59,7 +60,6 @@ WRITE_SECONDS = 20
 """A client that reads nothing of its response for this long is disconnected."""
 BACKLOG = 1_024
 MAX_CONNECTIONS = 16_384
-MAX_HEADERS = 256 * 1024
 HTTP1_SETTINGS = HTTP1Settings(header_read_timeout=HEADER_SECONDS * 1000, max_buffer_size=MAX_HEADERS)
 SECOND_CONNECTIONS = 64
 STOP_SECONDS = 30
@@ -467,6 +467,7 @@ class Worker:
                 ("webhooks", services.deliveries.run),
                 ("delivery counts", partial(as_only_worker, self._run_folder / "deliveries.lock", count_deliveries)),
                 ("connections", shares.run),
+                ("unfinished requests", UnfinishedRequests(settings.port, logger).run),
                 ("token counts", partial(as_only_worker, self._run_folder / "counts.lock", core.counter.publish)),
                 (
                     "unused tokens",
