@@ -35,6 +35,7 @@ ASKED_BY = {
     "listPolicies": "policy list",
     "createPolicy": "policy create",
     "updatePolicy": "policy update",
+    "listResources": "policy export",
     "deletePolicy": "policy delete",
     "applyPolicies": "policy apply",
     "getGroup": "group show",
