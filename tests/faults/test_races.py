@@ -23,7 +23,14 @@ Create = Callable[[Line], tuple[str, str]]
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    made = Server(tmp_path_factory.mktemp("races"), "--workers", "2", env={"WATCHWORD_ACCESS_LOG": "off"})
+    made = Server(
+        tmp_path_factory.mktemp("races"),
+        "--workers",
+        "2",
+        "--actor-daily-changes",
+        "0",
+        env={"WATCHWORD_ACCESS_LOG": "off"},
+    )
     with made as running:
         yield running
         assert_sound(running)

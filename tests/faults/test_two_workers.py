@@ -14,7 +14,7 @@ from tests.support.server import ADMIN, CREATE_POLICY, GENERATE, GraphQLRefused,
 from tests.support.store_file import assert_sound, events
 from tests.support.waiting import SECONDS, until
 
-QUIET = {"WATCHWORD_ACCESS_LOG": "off"}
+QUIET = {"WATCHWORD_ACCESS_LOG": "off", "WATCHWORD_ACTOR_DAILY_CHANGES": "0"}
 MakeServer = Callable[..., Server]
 
 

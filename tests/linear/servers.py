@@ -10,7 +10,7 @@ from pathlib import Path
 from tests.support.postgres import Home
 from tests.support.server import Server
 
-QUIET = {"WATCHWORD_ACCESS_LOG": "off"}
+QUIET = {"WATCHWORD_ACCESS_LOG": "off", "WATCHWORD_ACTOR_DAILY_CHANGES": "0"}
 COUNT = 3
 
 

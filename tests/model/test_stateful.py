@@ -322,7 +322,7 @@ class Service(RuleBasedStateMachine):
 @pytest.fixture
 def alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A server for this test alone, so that the model knows all its data."""
-    with Server(tmp_path_factory.mktemp("model")) as running:
+    with Server(tmp_path_factory.mktemp("model"), "--actor-daily-changes", "0") as running:
         yield running
 
 
