@@ -18,6 +18,7 @@ from watchword.cli.output import (
     show_list,
     show_one,
     show_result,
+    undone_by_file,
     with_name,
 )
 from watchword.cli.remote import actor_argument, confirm, need_confirmation, urn_argument, with_client
@@ -203,6 +204,7 @@ def offboard(
         say_json(done)
     elif done.receipt is not None:
         _show_receipt(done.urn, done.receipt)
+        _show_declared(done)
         if not done.known:
             say(f"  {_unknown(urn)}")
 
@@ -222,11 +224,18 @@ def _show_plan(found: "OffboardingReport", *, revoke_tokens_for_others: bool) ->
     )
     _show_part(plural(found.session_count, "console session"), "to end", [])
     _show_part(plural(len(found.groups), "group"), "to leave", found.groups)
+    _show_declared(found)
     accounts = [f"{account.urn}  {account.display_name}" for account in found.service_accounts]
     _show_part(f"{plural(len(accounts), 'service account')} created by it", "kept", accounts)
     policies = [f"{policy.urn}  {policy.name}" for policy in found.policies]
     count = "1 policy names it" if len(policies) == 1 else f"{len(policies):,} policies name it"
     _show_part(count, "kept (see `watchword policy update --help`)", policies)
+
+
+def _show_declared(found: "OffboardingReport") -> None:
+    """What the files of policy sets may undo."""
+    for membership in found.declared_groups:
+        say(f"  {undone_by_file(membership.urn, membership.set, 'Remove the actor there too.')}")
 
 
 def _show_part(what: str, fate: str, lines: "Sequence[str]") -> None:

@@ -5,7 +5,17 @@ from typing import TYPE_CHECKING
 import click
 
 from watchword.cli.options import ActorParam, limit_flag, yes_flag
-from watchword.cli.output import Column, json_value, plural, show_list, show_one, show_result, with_name
+from watchword.cli.output import (
+    Column,
+    json_value,
+    plural,
+    show_list,
+    show_one,
+    show_result,
+    undone_by_file,
+    warn,
+    with_name,
+)
 from watchword.cli.remote import confirm, urn_argument, with_client
 from watchword.cli.run import CommandGroup
 from watchword.domain.names import GROUP_PREFIX
@@ -92,6 +102,7 @@ def add(client: "Client", urn: str, users: tuple[str, ...], as_json: bool) -> No
     Example: watchword group add ops urn:li:corpuser:carol urn:li:corpuser:dave
     """
     client.add_members(urn, users)
+    _warn_if_declared(client, urn, "Add them there too.")
     _show_size(client, urn, as_json=as_json)
 
 
@@ -105,7 +116,14 @@ def remove(client: "Client", urn: str, users: tuple[str, ...], as_json: bool) ->
     Example: watchword group remove ops urn:li:corpuser:dave
     """
     client.remove_members(urn, users)
+    _warn_if_declared(client, urn, "Remove them there too.")
     _show_size(client, urn, as_json=as_json)
+
+
+def _warn_if_declared(client: "Client", urn: str, fix: str) -> None:
+    found = client.get_group(urn)
+    if found.set is not None:
+        warn(undone_by_file(urn, found.set, fix))
 
 
 def _show_size(client: "Client", urn: str, *, as_json: bool) -> None:

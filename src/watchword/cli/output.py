@@ -180,6 +180,14 @@ def show_result(sentence: str, record: Any, *, json: bool) -> None:
     say(json_text(record) if json else sentence)
 
 
+def undone_by_file(group: str, set_name: str, fix: str) -> str:
+    """What a policy file does to a change of the members of a group that it declares."""
+    return (
+        f"The policy set {set_name} declares {group}. "
+        f"If its file lists the group's members, the next apply undoes this. {fix}"
+    )
+
+
 def warn(line: str) -> None:
     """Print one line on standard error, after what was printed before."""
     sys.stdout.flush()

@@ -37,6 +37,7 @@ __all__ = [
     "DayCountInfo",
     "DeclaredAccountInfo",
     "DeclaredGroupInfo",
+    "DeclaredMembership",
     "DeclaredPolicyInfo",
     "DeviceLogin",
     "Duration",

@@ -427,6 +427,13 @@ class OffboardingSuspension(Record):
     tokens_for_others: OffboardedTokens
 
 
+class DeclaredMembership(Record):
+    """A group of an actor, and the policy set that declares it and may make the actor a member again."""
+
+    urn: str
+    set: str
+
+
 class OffboardingReport(Record):
     """What an actor had before its offboarding. `receipt` says what was done; it is None after a dry run. `suspension`
     is None if the actor was active. `tokens`, `tokens_for_others` (issued by the actor for others; both the last used
@@ -445,6 +452,7 @@ class OffboardingReport(Record):
     session_count: int
     service_accounts: tuple[ServiceAccountInfo, ...]
     groups: tuple[str, ...]
+    declared_groups: tuple[DeclaredMembership, ...]
     policies: tuple[PolicyInfo, ...]
     suspension: OffboardingSuspension | None
     receipt: OffboardingResult | None

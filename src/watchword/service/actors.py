@@ -10,7 +10,7 @@ from watchword.domain.errors import invalid
 from watchword.domain.filters import Condition, Field, Filter, Search, Sort, SortField
 from watchword.domain.names import ACCOUNT_PREFIX, name_of
 from watchword.domain.policies import Policy, Privilege
-from watchword.domain.ports import AccountStore, Clock, Page, Store
+from watchword.domain.ports import AccountStore, Clock, Group, Page, Store
 from watchword.domain.tokens import TokenStatus
 from watchword.service.authority import Authority
 from watchword.service.policies import Policies
@@ -58,6 +58,7 @@ _ACTIVE = Filter(Field.STATUS, Condition.EQUAL, (TokenStatus.ACTIVE.value,))
 _REVOKED = Filter(Field.STATUS, Condition.EQUAL, (TokenStatus.REVOKED.value,))
 _LAST_USED_FIRST = Sort(SortField.LAST_USED_AT)
 MAX_SHOWN = 100  # tokens and service accounts listed in a plan
+MAX_GROUPS = 1_000  # looked at for their sets
 MAX_IDS = 1_000  # revoked token ids listed in a receipt; the digest covers all of them
 
 
@@ -83,6 +84,7 @@ class OffboardingPlan:
     tokens_for_others: Page  # live tokens that the actor created for others, and may know
     accounts: tuple[ServiceAccount, ...]  # accounts that the actor created and that still exist
     groups: tuple[str, ...]
+    declared_groups: tuple[Group, ...]  # those of them that a policy file declares, which may bring it back
     policies: tuple[Policy, ...]  # policies that name the actor
     since: SinceSuspension | None  # None: it is not suspended
 
@@ -120,6 +122,7 @@ class Offboarding:
         if urn == grant.caller.actor:
             raise invalid("urn", "urn must not be the caller's own: later steps would be denied.")
         state = await self._store.actor_state(urn)
+        _, groups = await self._store.groups_of(urn, 0, MAX_GROUPS, external=False)
         return OffboardingPlan(
             state=state,
             holdings=await self._store.actor_holdings(urn),
@@ -127,6 +130,7 @@ class Offboarding:
             tokens_for_others=await self._list(grant, _created_for_others(urn), seconds),
             accounts=await self._store.accounts_of(urn, MAX_SHOWN),
             groups=(await self._store.actor_snapshot(urn)).groups,
+            declared_groups=tuple(group for group in groups if group.set_name is not None),
             policies=tuple(policy for policy in (await self._store.policies()).policies if urn in policy.users),
             since=await self._since_suspension(state, seconds),
         )

@@ -143,3 +143,19 @@ def test_preview_lists_the_first_hundred_tokens_and_counts_all(server: Server, a
     query = OFFBOARD.replace("tokenCount", "tokenCount tokens { id }")
     plan = server.ask(query, {"input": {"urn": actor}}, actor=ADMIN)["offboardActor"]
     assert (plan["tokenCount"], len(plan["tokens"])) == (101, 100)
+
+
+def test_offboarding_names_the_policy_set_that_may_undo_it(server: Server, run: Run, done: Done, actor: str) -> None:
+    group = f"urn:li:corpGroup:{actor.rpartition(':')[2]}"
+    declared = {"id": group.rpartition(":")[2], "name": "Declared", "members": [actor]}
+    apply = "mutation ($input: ApplyPoliciesInput!) { applyPolicies(input: $input) { unchanged } }"
+    server.ask(apply, {"input": {"set": "team-x", "groups": [declared]}}, actor=ADMIN)
+    sentence = (
+        f"The policy set team-x declares {group}. If its file lists the group's members, the next apply undoes this."
+    )
+    for command, fix in (("remove", "Remove them there too."), ("add", "Add them there too.")):
+        assert f"{sentence} {fix}" in run("group", command, group, actor).stderr
+    assert f"  {sentence} Remove the actor there too.\n" in done("actor", "offboard", actor, "--dry-run")
+    result = json.loads(done("actor", "offboard", actor, "--yes", "--json"))
+    assert result["declaredGroups"] == [{"urn": group, "set": "team-x"}]
+    assert result["receipt"]["groups"] == [group]

@@ -247,6 +247,7 @@ def _offboarding_json(plan: OffboardingPlan, receipt: OffboardingReceipt | None,
         "sessionCount": plan.holdings.sessions,
         "serviceAccounts": [_account_json(account, names) for account in plan.accounts],
         "groups": list(plan.groups),
+        "declaredGroups": [{"urn": group.urn, "set": group.set_name} for group in plan.declared_groups],
         "suspension": None if plan.since is None else _suspension_json(plan.state, plan.since, names),
         "receipt": None if receipt is None else _receipt_json(receipt),
     }
