@@ -31,6 +31,16 @@ export function errorLine(error, retry) {
   </div>`;
 }
 
+/**
+ * Show an error where the user looks: at what was done, scrolled into view. @param {Element | null | undefined} place
+ * @param {unknown} error @param {() => unknown} [retry]
+ */
+export function showErrorAt(place, error, retry) {
+  if (!place) return;
+  render(place, errorLine(error, retry));
+  place.scrollIntoView({ block: "nearest" });
+}
+
 /** @param {() => unknown} retry */
 const retrying = (retry) => async (/** @type {Event} */ event) => {
   /** @type {HTMLButtonElement} */ (event.currentTarget).disabled = true;
@@ -243,7 +253,7 @@ export function ask({ title, content, action, act, danger = false, typed, cancel
         box.close();
       } catch (error) {
         button.disabled = false;
-        render(place, errorLine(error));
+        showErrorAt(place, error);
       } finally {
         delete box.dataset.busy;
       }

@@ -2,7 +2,7 @@
  * The console's entry: who is signed in, which page the address names, and what is shown when a page fails.
  */
 
-import { html, render } from "./html.js";
+import { element, html, render } from "./html.js";
 import { ApiError, UNREACHABLE, onOtherSession, onSignedOut, session } from "./api.js";
 import { MINUTE, keepTimes } from "./format.js";
 import { errorLine, loading, refreshLists, say } from "./components.js";
@@ -40,6 +40,12 @@ let ended = null;
 let pasted = null;
 let leaving = new AbortController();
 let turn = 0;
+/**
+ * The last page that was shown.
+ * @typedef {{root: HTMLElement, leaving: AbortController, urn: string, title: string, view: string | null}} Shown
+ * @type {Shown | null}
+ */
+let before = null;
 
 /** @param {string} text */
 function title(text) {
@@ -58,72 +64,108 @@ const contextOf = (at, params, root) => ({
   title,
 });
 
-/** @param {import("./router.js").Route | null} found @param {URL} at @param {string[]} params */
-async function show(found, at, params) {
+/**
+ * Show a page. With `mayStay`, the page before stays until this one is loaded, and if it cannot be.
+ * @param {import("./router.js").Route | null} found @param {URL} at @param {string[]} params @param {boolean} mayStay
+ * @returns {Promise<import("./router.js").Outcome>}
+ */
+async function show(found, at, params, mayStay) {
   closeQuestions();
-  leaving.abort();
+  if (leaving !== before?.leaving) leaving.abort();
   leaving = new AbortController();
   turn += 1;
   const mine = turn;
+  if (before && main.contains(before.root)) before.title = document.title;
   const root = document.createElement("div");
   root.className = "page";
+  const view = found && viewOf(found.name);
   const module = found?.load();
   module?.catch(() => {}); // an error is shown once it is clear that the caller may use the page
+  const open = () => {
+    showRail(rail, me, view);
+    main.replaceChildren(root);
+  };
+  const opened = () => {
+    if (before && before.leaving !== leaving) before.leaving.abort();
+    before = me && { root, leaving, urn: me.urn, title: document.title, view };
+    return /** @type {const} */ ("shown");
+  };
   try {
     const current = me && found?.name !== "sign-in" ? null : await session.read();
     // The user has gone to another page meanwhile, or another user has signed in.
-    if (mine !== turn) return;
+    if (mine !== turn) return "overtaken";
     if (found?.name === "sign-in") {
       me = null;
       showRail(rail, null, null);
       const { signIn } = await import("./pages/sign_in.js");
-      if (mine !== turn) return;
+      if (mine !== turn) return "overtaken";
       main.replaceChildren(root);
       const problem = ended ?? (pasted?.opened && !current?.signedIn ? new ApiError(IN_ADDRESS) : null);
       ended = null;
       signIn({ ...contextOf(at, params, root), session: /** @type {import("./api.js").Session} */ (current), problem });
-      return;
+      return opened();
     }
     if (current && !current.signedIn) {
       if (current.message) ended = new ApiError(current.message, { reason: current.reason, status: 401 });
       await toSignIn(at.pathname + at.search);
-      return;
+      return "overtaken";
     }
     const now = current ? whoAmI(current) : me;
-    if (!now || mine !== turn) return;
+    if (!now || mine !== turn) return "overtaken";
     me = now;
     keepDraftsOf(me.urn);
-    showRail(rail, me, found && viewOf(found.name));
-    main.replaceChildren(root);
     if (!found) {
+      open();
       nothingHere(root);
-      return;
+      return opened();
     }
     if (!mayView(found.name, me) && !current) {
       // The privilege may be new.
       me = null;
-      await show(found, at, params);
-      return;
+      return await show(found, at, params, mayStay);
     }
     if (!mayView(found.name, me)) {
+      open();
       notYours(root, at, missingFor(found.name, me));
-      return;
+      return opened();
     }
+    if (!mayStay) open();
     render(root, loading());
     const { page } = await /** @type {Promise<import("./router.js").Page>} */ (module).catch(whyNotLoaded);
-    if (mine !== turn) return;
+    if (mine !== turn) return "overtaken";
+    if (mayStay) open();
     await page(contextOf(at, params, root));
-    if (mine === turn) lookUpPasted();
+    if (mine !== turn) return "overtaken";
+    lookUpPasted();
     // The focused element was on the page before: move the focus to the start of this one.
     focusPage();
+    return opened();
   } catch (error) {
-    if (error instanceof DOMException && error.name === "AbortError") return;
-    if (mine !== turn || (error instanceof ApiError && error.status === 401)) return;
-    main.replaceChildren(root);
+    if (error instanceof DOMException && error.name === "AbortError") return "overtaken";
+    if (mine !== turn || (error instanceof ApiError && error.status === 401)) return "overtaken";
     const outdated = error instanceof ApiError && error.reason === OUTDATED;
+    if (mayStay && before && before.urn === me?.urn) {
+      stay(before, at, error, outdated);
+      return "stayed";
+    }
+    main.replaceChildren(root);
     render(root, html`<h1>This page could not be loaded</h1>${errorLine(error, outdated ? undefined : reload)}
       ${outdated ? html`<p class="actions"><button type="button" class="primary" @click=${() => location.reload()}>Reload</button></p>` : null}`);
+    return opened();
   }
+}
+
+/** The next page could not be shown: say so above the page that stays. @param {Shown} old @param {URL} at @param {unknown} error @param {boolean} outdated */
+function stay(old, at, error, outdated) {
+  leaving.abort();
+  ({ leaving } = old);
+  showRail(rail, me, old.view);
+  document.title = old.title;
+  const problem = element(html`<div class="page-problem" tabindex="-1" role="group" aria-label="Problem"><p><strong><code>${at.pathname}</code>
+      could not be opened.</strong> You are still on the page before.</p>${errorLine(error, outdated ? undefined : () => go(at.href))}
+    ${outdated ? html`<p class="actions"><button type="button" class="primary" @click=${() => location.assign(at.href)}>Reload</button></p>` : null}</div>`);
+  main.replaceChildren(problem, old.root);
+  problem.focus();
 }
 
 const OUTDATED = "console_updated";
@@ -184,6 +226,8 @@ onAgain(async (kept, at, params) => {
   closeQuestions();
   leaving.abort();
   leaving = new AbortController();
+  if (before) before.leaving = leaving;
+  main.querySelector(".page-problem")?.remove();
   const root = main.querySelector(".page");
   if (!(root instanceof HTMLElement)) return go(at.href, { replace: true, sure: true });
   lookUpPasted();

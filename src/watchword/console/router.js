@@ -25,14 +25,24 @@ import { takeToken } from "./token_lookup.js";
  * @typedef {{pattern: RegExp, load: () => Promise<Page>, name: string}} Route
  */
 
+/** @typedef {"shown" | "stayed" | "overtaken"} Outcome `stayed`: the page before is still shown, with the error */
+/** The last page that was shown. @typedef {{href: string, place: number, current: Kept | undefined, shown: string | null}} Before */
+
 /** @type {Route[]} */
 const routes = [];
-/** @type {(route: Route | null, at: URL, params: string[]) => Promise<void>} */
-let show = async () => {};
+/**
+ * Shows a page; `mayStay`: if it cannot be loaded, the page before may stay.
+ * @type {(route: Route | null, at: URL, params: string[], mayStay: boolean) => Promise<Outcome>}
+ */
+let show = async () => "overtaken";
 /** @type {Kept | undefined} */
 let current;
 let place = 0;
 let returning = false;
+/** Where the page is that is shown. @type {{href: string, place: number} | null} */
+let here = null;
+/** The page that stays if the next one cannot be shown. @type {Before | null} */
+let before = null;
 
 /** @param {string} name @param {string} pattern such as `/console/tokens/:id?` @param {() => Promise<Page>} load */
 export function route(name, pattern, load) {
@@ -59,8 +69,7 @@ export async function go(address, { replace = false, sure = false } = {}) {
   if (!replace) place += 1;
   const elsewhere = find(at)[0]?.name !== shown;
   history[replace ? "replaceState" : "pushState"]({ place }, "", at);
-  await arrive();
-  if (elsewhere) scrollTo(0, 0);
+  if (await arrive() && elsewhere) scrollTo(0, 0);
 }
 
 /**
@@ -91,11 +100,14 @@ export const mayLeave = async () => !current?.leave || current.leave();
 /** Remove the page, without asking: nothing of it may be seen any more. */
 export function clearPage() {
   current = undefined;
+  here = before = null;
   document.getElementById("main")?.replaceChildren();
 }
 
 /** Load the page of the current address again. */
-export const reload = () => arrive(true);
+export async function reload() {
+  await arrive(true);
+}
 
 /** @param {typeof show} shower */
 export async function start(shower) {
@@ -132,20 +144,41 @@ const tell = (text, opened = false) => text && listener(text, opened);
 /** @type {string | null} */
 let shown = null;
 
+/** Whether the page is shown. */
 async function arrive(afresh = false) {
   const at = new URL(location.href);
   const token = takeToken(at);
   if (token) history.replaceState(history.state, "", at);
   tell(token, true);
   const [found, params] = find(at);
-  if (afresh || found?.name !== shown) current = undefined;
-  shown = found?.name ?? null;
-  if (current?.again) {
+  if (afresh) here = before = null;
+  if (current?.again && !afresh && found?.name === shown) {
+    here = { href: at.href, place };
     await again(current, at, params);
-    return;
+    return true;
   }
+  before ??= here && { ...here, current, shown };
+  here = null;
   current = undefined;
-  await show(found, at, params);
+  shown = found?.name ?? null;
+  const outcome = await show(found, at, params, before !== null);
+  if (outcome === "overtaken") return false;
+  if (outcome === "stayed") takeBack();
+  else here = { href: at.href, place };
+  before = null;
+  return outcome === "shown";
+}
+
+/** The page before is still there: so is its address. */
+function takeBack() {
+  if (!before) return;
+  const distance = before.place - place;
+  ({ current, shown, place } = before);
+  here = { href: before.href, place };
+  if (distance) {
+    returning = true;
+    history.go(distance);
+  } else history.replaceState({ place }, "", before.href);
 }
 
 /** @type {(kept: Kept, at: URL, params: string[]) => unknown} */
@@ -193,7 +226,7 @@ async function back(event) {
 }
 
 /** @param {MouseEvent} event */
-function follow(event) {
+async function follow(event) {
   if (event.defaultPrevented || event.button || event.metaKey || event.ctrlKey || event.shiftKey || event.altKey) return;
   const link = event.target instanceof Element ? event.target.closest("a[href]") : null;
   if (!(link instanceof HTMLAnchorElement) || link.target || link.hasAttribute("download")) return;
@@ -201,7 +234,10 @@ function follow(event) {
   if (at.origin !== location.origin || !(at.pathname === "/" || at.pathname.startsWith("/console"))) return;
   if (at.hash && at.pathname === location.pathname) return;
   event.preventDefault();
-  void go(at.href);
+  const list = link.closest(".pager")?.closest("[data-list]");
+  await go(at.href);
+  // The next page of a list starts at its top.
+  if (list && list.getBoundingClientRect().top < 0) list.scrollIntoView();
 }
 
 /** @param {string} part */

@@ -4,7 +4,7 @@
 
 import { html, render } from "../html.js";
 import { device } from "../api.js";
-import { errorLine, loading, notice, warning } from "../components.js";
+import { errorLine, showErrorAt, loading, notice, warning } from "../components.js";
 import { actorName, span, time } from "../format.js";
 
 /** @param {import("../router.js").Context} context */
@@ -61,7 +61,7 @@ function show(context, place, found) {
         : notice(html`<p><strong>Denied.</strong> The terminal gets no token. You can close this page.</p>`));
       /** @type {HTMLElement} */ (place.querySelector(".notice")).focus();
     } catch (error) {
-      render(/** @type {HTMLElement} */ (place.querySelector(".form-error")), errorLine(error));
+      showErrorAt(place.querySelector(".form-error"), error);
       buttons.forEach((button) => (button.disabled = false));
     }
   };

@@ -1,11 +1,11 @@
 /** Forms: an error of the server is shown beside the field that it names. */
 
-import { build, render } from "../html.js";
+import { render } from "../html.js";
 import { ApiError } from "../api.js";
-import { errorLine } from "../components.js";
+import { showErrorAt } from "../components.js";
 
 /**
- * Show an error at its field, or at the end of the form; the field gets the focus.
+ * Show an error at its field, which gets the focus, or at the button of the form.
  * @param {HTMLElement} form @param {unknown} error null removes the error
  * @param {Record<string, string>} fields the ids of the controls by the API's names of them
  */
@@ -14,7 +14,7 @@ export function showError(form, error, fields = {}) {
   if (!error) return;
   const named = error instanceof ApiError && error.field ? fields[error.field] : undefined;
   const place = (named && form.querySelector(`[data-field="${named}"] .field-error`)) || form.querySelector(".form-error");
-  place?.replaceChildren(...build(errorLine(error)));
+  showErrorAt(place, error);
   const control = named ? form.querySelector(`#${named}`) : null;
   if (control instanceof HTMLElement) control.focus();
 }

@@ -6,7 +6,7 @@
 import { html, render } from "../html.js";
 import { ApiError, graphql, newKey } from "../api.js";
 import { ACCOUNT, DAY, HOUR, MINUTE, counted, exact, pathToId, utc } from "../format.js";
-import { errorLine, field, say, warning } from "../components.js";
+import { field, say, showErrorAt, warning } from "../components.js";
 import { creating, showSecret } from "../created_token.js";
 import { WHOLE } from "../token_display.js";
 import { keepDraft } from "../drafts.js";
@@ -188,7 +188,7 @@ function showProblem(form, error, first = "textarea:not([hidden], [hidden] *)") 
   const name = named === "durationIso" ? "duration" : named === "type" ? "actorUrn" : named;
   const box = name ? form.querySelector(`[data-field="${CSS.escape(name)}"]`) : null;
   const place = box?.querySelector(".field-error") ?? form.querySelector(".form-error");
-  if (place) render(place, errorLine(error));
+  showErrorAt(place, error);
   // Prefer the text field over the radio button above it.
   const control = [first, "textarea:not([hidden], [hidden] *)", "input:not([type=radio], [type=checkbox], [hidden] *)", "select", "input:checked", "input"]
     .map((which) => box?.querySelector(which)).find(Boolean);

@@ -4,10 +4,10 @@
  * names of the groups and policies that the actor was removed from are kept in this tab.
  */
 
-import { html, render } from "../html.js";
+import { element, html, render } from "../html.js";
 import { graphql } from "../api.js";
 import { actor, counted, exact, fullTime, number, time, tokenPath } from "../format.js";
-import { ask, errorLine, field, loadList, notice, table, warning } from "../components.js";
+import { ask, field, loadList, notice, showErrorAt, table, warning } from "../components.js";
 import { lastUsed, typedFrom } from "../damage.js";
 import { keepDraft, keepValue, keptValue } from "../drafts.js";
 import { go, setHooks, withQuery } from "../router.js";
@@ -108,7 +108,7 @@ export async function page(context) {
     render(place("offboarding"), html`${steps(step, left, plan.policies.filter((policy) => !isRemovable(policy)).length)}
       ${plan.known ? null : warning(html`<p>Nothing is known of <code>${urn}</code>: no token, name, group, session or policy. Check the urn.</p>`)}
       <section class="card stack offboarding-step" aria-labelledby="step-title"><h2 id="step-title" tabindex="-1">${STEPS.find(([word]) => word === step)?.[1]}</h2>
-      ${contents[step](plan, name, uses)}${onward(step)}</section>`);
+      ${contents[step](plan, name, uses)}<div class="step-error"></div>${onward(step)}</section>`);
     const form = place("offboarding").querySelector("form.note");
     if (form instanceof HTMLFormElement) keepNote(form);
     const picks = place("offboarding").querySelector("form.picks");
@@ -291,7 +291,7 @@ export async function page(context) {
    * @param {number} total of which these are the first @param {Step} [next]
    */
   async function revoke(input, words, rows, total, next) {
-    render(place("said-here"), null);
+    clear();
     try {
       const { count } = (await graphql(REVOKE, { input: { ...input, dryRun: true } }, { signal: at.signal })).revokeAccessTokens;
       const many = counted(count, "token");
@@ -304,7 +304,7 @@ export async function page(context) {
       });
       if (sure) await done(html`Revoked <strong>${many}</strong> (${words}).`, next);
     } catch (error) {
-      if (!(error instanceof DOMException)) render(place("said-here"), errorLine(error, () => revoke(input, words, rows, total, next)));
+      if (!(error instanceof DOMException)) showErrorAt(root.querySelector(".step-error"), error, () => revoke(input, words, rows, total, next));
     }
   }
 
@@ -318,16 +318,25 @@ export async function page(context) {
     return html`Removed <strong>${name}</strong> from the policy <strong>${policy.name}</strong>.`;
   }
 
+  /** Remove what was said before. */
+  function clear() {
+    render(place("said-here"), null);
+    root.querySelectorAll(".step-error").forEach((old) => render(old, null));
+  }
+
   /** Do what a button says. @param {Event} event @param {() => Promise<unknown>} work returns what was done @param {Step} [next] */
   async function act(event, work, next) {
     const button = /** @type {HTMLButtonElement} */ (event.currentTarget);
     if (button.disabled) return;
     button.disabled = true;
+    clear();
     try {
       await done(await work(), next);
     } catch (error) {
       button.disabled = false;
-      render(place("said-here"), errorLine(error));
+      const beside = button.closest("li, p")?.querySelector(":scope > .step-error") ?? element(html`<div class="step-error"></div>`);
+      button.closest("li, p")?.after(beside);
+      showErrorAt(beside, error);
     }
   }
 

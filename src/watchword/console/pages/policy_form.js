@@ -2,7 +2,7 @@
 
 import { html, render } from "../html.js";
 import { ApiError, graphql } from "../api.js";
-import { ask, errorLine, field, latestSignal, panel, status, warning } from "../components.js";
+import { ask, errorLine, field, latestSignal, panel, showErrorAt, status, warning } from "../components.js";
 import { actorPicker, subjectsIn } from "../actor_picker.js";
 import { keepDraft } from "../drafts.js";
 import { typedFrom } from "../damage.js";
@@ -80,7 +80,7 @@ export async function policyPanel({ policy, privileges, me, close, signal, done 
     try {
       effect = await effectOf({ urn: policy.urn }, signal);
     } catch (error) {
-      if (!(error instanceof DOMException)) render(/** @type {Element} */ (node.querySelector(".form-error")), errorLine(error));
+      if (!(error instanceof DOMException)) showErrorAt(node.querySelector(".form-error"), error);
       return;
     }
     const sure = await ask({
