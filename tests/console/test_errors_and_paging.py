@@ -1,6 +1,4 @@
-"""Errors are shown where the user looks; a page that cannot be opened leaves the page before; the next page of a list starts
-at its top.
-"""
+"""Errors are in view; a page that cannot be opened leaves the one before; the next page of a list starts at its top."""
 
 import re
 
