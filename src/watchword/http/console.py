@@ -14,7 +14,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from watchword.domain.errors import Fault, Reason
-from watchword.http.requests import Header, Request, Response, accepts_gzip
+from watchword.http.requests import MAX_LIST, Header, Request, Response, accepts_gzip
 
 PREFIXES = ("/console/", "/assets/")
 ASSETS = "/assets/"
@@ -131,4 +131,7 @@ def _answer(responses: tuple[Response, Response], request: Request) -> Response:
 
 
 def _matches(tag: str, if_none_match: str) -> bool:
-    return tag in {word.strip().removeprefix("W/") for word in if_none_match.split(",")} or if_none_match.strip() == "*"
+    return (
+        tag in {word.strip().removeprefix("W/") for word in if_none_match.split(",", MAX_LIST)[:MAX_LIST]}
+        or if_none_match.strip() == "*"
+    )

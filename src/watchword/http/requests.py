@@ -48,6 +48,8 @@ MAX_FORM = 64 * 1024
 MAX_FORM_FIELDS = 20
 MAX_QUERY_FIELDS = 50
 MAX_PERCENT_ESCAPES = 5_000
+MAX_LIST = 64
+"""Members of a list in a header that are considered."""
 UNIX_PEER = "unix"
 UNKNOWN_CLIENT = "unknown"
 UNREADABLE = "\ufffd"
@@ -456,7 +458,7 @@ def _gzip(body: bytes) -> bytes:
 
 
 def accepts_gzip(accepted: str) -> bool:
-    for word in accepted.lower().split(","):
+    for word in accepted.lower().split(",", MAX_LIST)[:MAX_LIST]:
         coding, _, weight = word.partition(";")
         if coding.strip() == "gzip":
             return not _Q_ZERO.fullmatch(weight.strip())

@@ -50,6 +50,8 @@ PLAIN_COOKIE, SECURE_COOKIE = "watchword", "__Host-watchword"
 _EXPECTED = 'an object with one field: {"token": "..."}, or in local mode {"actor": "urn:..."}'
 _READ_METHODS = frozenset({"GET", "HEAD"})
 _PORTS = {"http": ":80", "https": ":443"}
+MAX_COOKIES = 200
+"""Browsers send at most about 180."""
 
 
 class ConsoleRequests:
@@ -196,12 +198,16 @@ def _clear_cookie(*, secure: bool) -> Header:
 
 
 def cookies_of(request: Request) -> dict[str, str]:
-    """Return the cookies by name; empty for a repeated name, because it is unclear which to use."""
+    """Return the cookies by name; empty for a repeated name, because it is unclear which to use. Of more than
+    MAX_COOKIES none is used: one of them might repeat another.
+    """
+    text = ";".join(request.headers.get_all("cookie"))
+    if text.count(";") >= MAX_COOKIES:
+        return {}
     found: dict[str, str] = {}
-    for line in request.headers.get_all("cookie"):
-        for part in line.split(";"):
-            name, _, value = part.strip().partition("=")
-            found[name] = "" if name in found else value
+    for part in text.split(";"):
+        name, _, value = part.strip().partition("=")
+        found[name] = "" if name in found else value
     return found
 
 
