@@ -5,7 +5,7 @@
 import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import wraps
@@ -68,6 +68,8 @@ from watchword.domain.lifetimes import SPAN_FORMS, Duration
 from watchword.domain.secret import Secret
 from watchword.domain.tokens import SUSPENDED, TokenStatus, check_token_id
 from watchword.settings import Settings, load
+
+MAX_SHOWN_FAMILY = 200
 
 if TYPE_CHECKING:
     from watchword.client import ActorTokenCount, Client, DayCountInfo, NewToken, TokenFilter, TokenInfo
@@ -519,7 +521,7 @@ def _print_created(secret: str, made: "TokenInfo", *, json: bool) -> None:
 @click.argument("token_ids", metavar="[ID]...", nargs=-1)
 @_with_selection
 @click.option("--cascade", is_flag=True, help="Also revoke tokens that were created with one of them.")
-@click.option("--dry-run", is_flag=True, help="Only show how many tokens of which users would be revoked.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be revoked: a tree by ids, numbers by flags.")
 @yes_flag
 @with_client
 def revoke(
@@ -533,13 +535,15 @@ def revoke(
 ) -> None:
     """Revoke tokens and everything derived from them. From then on every instance rejects them.
 
-    By ID or URN, each token is revoked and reported separately, without a question. A - reads from standard input: ids,
-    one a line or as `token list --json` prints them, or a token itself.
+    By ID or URN, each token is revoked and reported separately, without a question; with --dry-run, those that would be
+    revoked with it are shown as a tree. A - reads from standard input: ids, one a line or as `token list --json` prints
+    them, or a token itself.
 
     By flags, which work as for `token list`, all matching tokens are revoked together or none is: the command shows how
     many tokens of which users match, asks, and prints a receipt.
 
     Example: watchword token revoke kOXOJk0rGGlzyLpZKWvq0zVKZ1QOZBZ6cNBhOXFfMsA=
+    Example: watchword token revoke kOXOJk0rGGlzyLpZKWvq0zVKZ1QOZBZ6cNBhOXFfMsA= --cascade --dry-run
     Example: watchword token revoke - < leaked-token
     Example: watchword token revoke --actor urn:li:corpuser:mallory
     Example: watchword token revoke --all --unused-for 90d --yes
@@ -548,10 +552,10 @@ def revoke(
         if token_ids:
             raise WrongUse("Pass ids, or flags that select tokens, not both.")
         _revoke_selected(client, selection, cascade=cascade, dry_run=dry_run, yes=yes, as_json=as_json)
-    elif dry_run:
-        raise WrongUse("--dry-run needs flags that select tokens, such as --actor.")
     elif not token_ids:
         raise WrongUse("Which tokens? Pass their ids, or flags such as --actor urn:li:corpuser:alice.")
+    elif dry_run:
+        _preview_each(client, list(_read_ids(token_ids)), cascade=cascade, as_json=as_json)
     else:
         _revoke_each(client, token_ids, cascade=cascade, as_json=as_json)
 
@@ -582,6 +586,44 @@ def _revoke_selected(
     else:
         revoked = plural(receipt.count, "token")
         say(f"Revoked {revoked} at {iso(receipt.revoked_at)}. Receipt: {receipt.digest}")
+
+
+def _preview_each(client: "Client", words: list[str], *, cascade: bool, as_json: bool) -> None:
+    """Show what would be revoked with each token, indented below it. The count is the server's."""
+    ids = [client.find_token(Secret(word)).id if is_token(word) else client.get_token(word).id for word in words]
+    plan = client.plan_revocation(ids=ids, cascade=cascade)
+    tree = list(_family(client, ids, cascade=cascade))
+    if as_json:
+        say_json({**json_value(plan), "tokens": [{**json_value(one), "depth": depth} for depth, one in tree]})
+        return
+    for depth, one in tree:
+        say(f"{'  ' * depth}{one.id}  {one.status}  {one.name}  {one.actor_urn}")
+    if len(tree) == MAX_SHOWN_FAMILY:
+        say("…")
+    say(f"{plural(plan.count, 'token')} to revoke.")
+    say("This was a dry run. Nothing was revoked.")
+
+
+def _family(client: "Client", ids: list[str], *, cascade: bool) -> "Iterator[tuple[int, TokenInfo]]":
+    """The tokens, each followed by those derived from it (with `cascade` also those created with it), with its depth.
+    Dead ones are passed through by a cascade, which revokes what lives below them.
+    """
+    from watchword.client import TokenFilter
+
+    seen: set[str] = set()
+    waiting: list[tuple[int, TokenInfo]] = [(0, client.get_token(token_id)) for token_id in reversed(ids)]
+    while waiting and len(seen) < MAX_SHOWN_FAMILY:
+        depth, one = waiting.pop()
+        if one.id in seen:
+            continue
+        seen.add(one.id)
+        yield depth, one
+        fields = ("parentId", "createdWith") if cascade else ("parentId",)
+        below = {found.id: found for field in fields for found in client.tokens(TokenFilter(field, one.id))}
+        for partner in filter(None, (one.replaces, one.replaced_by)):
+            with suppress(NotFound):  # purged
+                below[partner] = client.get_token(partner)
+        waiting += [(depth + 1, found) for found in reversed(below.values()) if cascade or found.status == "ACTIVE"]
 
 
 def _revoke_each(client: "Client", token_ids: Iterable[str], *, cascade: bool, as_json: bool) -> None:

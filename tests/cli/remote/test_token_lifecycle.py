@@ -116,7 +116,6 @@ def test_another_caller_rotates_the_token_in_a_file(
         ("rotate", "A" * 43 + "=", "--file", "x"),
         ("revoke",),
         ("revoke", "A" * 43 + "=", "--actor", "urn:li:corpuser:a"),
-        ("revoke", "A" * 43 + "=", "--dry-run"),
         ("revoke", "--actor", "urn:li:corpuser:a"),
         ("create", "--name", "x", "--scope", "a", "--no-scopes"),
         ("scan", "-", "-"),
@@ -187,6 +186,28 @@ def test_cascade_needs_a_flag(server: Server, done: Done, actor: str) -> None:
     )
     done("token", "revoke", first["metadata"]["id"], "--cascade")
     assert server.verify(minted["accessToken"]).status_code == 401
+
+
+def test_dry_run_of_a_cascade_shows_the_tree(server: Server, run: Run, done: Done, actor: str) -> None:
+    server.grant(actor)
+    first = server.create(actor, name="first")
+    minted = server.create(actor, token=first["accessToken"], name="minted")
+    last = server.create(actor, token=minted["accessToken"], name="last")
+    ids = [one["metadata"]["id"] for one in (first, minted, last)]
+    shown = done("token", "revoke", ids[0], "--cascade", "--dry-run")
+    names = ("first", "minted", "last")
+    assert shown.splitlines() == [
+        *(f"{'  ' * depth}{ids[depth]}  ACTIVE  {names[depth]}  {actor}" for depth in range(3)),
+        "3 tokens to revoke.",
+        "This was a dry run. Nothing was revoked.",
+    ]
+    assert done("token", "revoke", ids[0], "--dry-run").splitlines()[-2] == "1 token to revoke."
+    plan = json.loads(done("token", "revoke", ids[1], "--cascade", "--dry-run", "--json"))
+    assert (plan["count"], [(one["id"], one["depth"]) for one in plan["tokens"]]) == (2, [(ids[1], 0), (ids[2], 1)])
+    for one in (first, minted, last):
+        assert server.verify(one["accessToken"]).status_code == 204
+    missing = run("token", "revoke", "x" * 43 + "=", "--dry-run")
+    assert (missing.returncode, missing.stdout, missing.stderr.count("\n")) == (1, "", 1)
 
 
 def test_unused_tokens_are_found(server: Server, done: Done, actor: str) -> None:
