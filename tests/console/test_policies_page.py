@@ -135,6 +135,25 @@ def test_matrix_shows_granted_and_included_privileges(console: Console, window: 
     expect(matrix.get_by_role("row", name=re.compile("Manage Policies"))).to_contain_text("by Root actor")
 
 
+def test_matrix_reaches_all_who_hold_a_right(console: Console, window: Windows) -> None:
+    word = console.person("held").name
+    users = [f"urn:li:corpuser:{word}-{number:02}" for number in range(30)]
+    policy = {"type": "PLATFORM", "name": f"Many {word}", "state": "ACTIVE", "privileges": ["VIEW_AUDIT_LOG"]}
+    urn = console.ask(CREATE_POLICY, {"input": {**policy, "actors": {"users": users}}})["createPolicy"]
+    page = window(console.root).open("/console/policies")
+    matrix = page.get_by_role("region", name="Privileges and scopes, and who has them")
+    pages = page.get_by_role("navigation", name="Pages of actors and groups")
+    seen: set[str] = set()
+    for start in range(1, 1000, 12):
+        expect(pages.get_by_role("status")).to_have_text(re.compile(rf"^{start}–"))
+        seen.update(matrix.get_by_role("columnheader").evaluate_all("all => all.map((one) => one.title)"))
+        if not pages.get_by_role("link", name="Next").count():
+            break
+        pages.get_by_role("link", name="Next").click()
+    assert set(users) <= seen
+    console.ask("mutation ($urn: String!) { deletePolicy(urn: $urn) }", {"urn": urn})
+
+
 def test_policy_grants_scopes_which_can_be_checked(console: Console, window: Windows) -> None:
     caller = console.person("caller")
     name = f"Reports for {caller.name}"

@@ -83,7 +83,7 @@ export async function page(context) {
       : empty({ title: "No policy matches", sentence: "No policy has this text in its name or description.",
         action: html`<a class="button" href="/console/policies">Show all</a>` }));
     render(place("known-scopes"), scopesOf(found.all.policies).map((scope) => html`<option value="${scope}"></option>`));
-    render(place("matrix"), matrix(found.all.policies, privileges, found.all.total));
+    render(place("matrix"), matrix(found.all.policies, privileges, found.all.total, at.query));
   });
 
   const policies = (/** @type {Policy[]} */ rows) => table({

@@ -1,7 +1,8 @@
 /** A table of privileges, scopes and actors: what active policies grant. */
 
 import { html } from "../html.js";
-import { counted, number } from "../format.js";
+import { number } from "../format.js";
+import { withQuery } from "../router.js";
 import { GROUP, actorName } from "./actor_names.js";
 import { dangerMark, escalates } from "./policy_effect.js";
 
@@ -64,8 +65,11 @@ const kind = (key) => (key === ALL_USERS ? 0 : key.startsWith(GROUP) ? 1 : 2);
 /** @param {string} key @param {string | null} [name] */
 const label = (key, name) => (key.startsWith(GROUP) ? key.slice(GROUP.length) : actorName(key, name));
 
-/** @param {Policy[]} policies @param {Privilege[]} privileges @param {number} total */
-export function matrix(policies, privileges, total) {
+/**
+ * @param {Policy[]} policies @param {Privilege[]} privileges @param {number} total
+ * @param {URLSearchParams} query its `who`: the page of actors
+ */
+export function matrix(policies, privileges, total, query) {
   const scopes = scopesOf(policies);
   const all = grid(policies, privileges, scopes);
   /** @type {{name: string, rows: {key: string, label: unknown, title: string}[]}[]} */
@@ -73,7 +77,11 @@ export function matrix(policies, privileges, total) {
     { name: "Privileges here", rows: privileges.map((one) => ({ key: one.name, label: one.displayName, title: one.allows })) },
     { name: "Scopes of other services", rows: scopes.slice(0, MOST_SCOPES).map((scope) => ({ key: scope, label: html`<code>${scope}</code>`, title: "" })) },
   ];
-  const shown = all.slice(0, MOST_WHO);
+  const last = Math.max(1, Math.ceil(all.length / MOST_WHO));
+  const page = Math.min(last, Math.max(1, Number.parseInt(query.get("who") ?? "1", 10) || 1));
+  const shown = all.slice((page - 1) * MOST_WHO, page * MOST_WHO);
+  /** @param {number} to */
+  const to = (to) => withQuery({ who: to === 1 ? null : to, page: query.get("page") });
   if (!shown.length) return null;
   return html`<section class="matrix-part" aria-labelledby="matrix-title"><h2 id="matrix-title">Privileges and scopes by actor</h2>
     <p class="quiet small">● granted, ○ included in another privilege or wildcard. A group applies to its members. ${dangerMark()}: its holder
@@ -89,8 +97,9 @@ export function matrix(policies, privileges, total) {
         const by = [...cell.policies].join(", ");
         return html`<td title="${by}"><span aria-hidden="true">${cell.whole ? "●" : "○"}</span><span class="unseen">by ${by}</span></td>`;
       })}</tr>`)}</tbody>`)}</table></div>
-    ${all.length > shown.length ? html`<p class="quiet small">And ${counted(all.length - shown.length, "more actor or group", "more actors and groups")}:
-      use the question above to check one.</p>` : null}
+    ${last > 1 ? html`<nav class="pager" aria-label="Pages of actors and groups"><span role="status">${number((page - 1) * MOST_WHO + 1)}–${number((page - 1) * MOST_WHO
+      + shown.length)} of ${number(all.length)} actors and groups</span><span class="pages">${page > 1 ? html`<a id="matrix-previous" href="${to(page - 1)}" rel="prev">‹ Previous</a>` : null}
+      ${page < last ? html`<a id="matrix-next" href="${to(page + 1)}" rel="next">Next ›</a>` : null}</span></nav>` : null}
     ${scopes.length > MOST_SCOPES ? html`<p class="quiet small">Only the first ${number(MOST_SCOPES)} scopes are shown.</p>` : null}
     ${total > policies.length ? html`<p class="quiet small">Only the first ${number(policies.length)} policies by name are shown.</p>` : null}</section>`;
 }
