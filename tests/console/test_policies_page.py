@@ -145,7 +145,7 @@ def test_matrix_reaches_all_who_hold_a_right(console: Console, window: Windows) 
     pages = page.get_by_role("navigation", name="Pages of actors and groups")
     seen: set[str] = set()
     for start in range(1, 1000, 12):
-        expect(pages.get_by_role("status")).to_have_text(re.compile(rf"^{start}–"))
+        expect(pages.get_by_role("status")).to_have_text(re.compile(rf"^{start}\D"))
         seen.update(matrix.get_by_role("columnheader").evaluate_all("all => all.map((one) => one.title)"))
         if not pages.get_by_role("link", name="Next").count():
             break
