@@ -203,3 +203,15 @@ def test_operations_without_privilege_are_hidden(indexed: Console, window: Windo
 def test_unknown_aspect_shows_the_server_error(indexed: Console, window: Windows) -> None:
     page = window(indexed.root, on=indexed).open("/console/operations/plan?index=dataset.neverheard&older=5d")
     expect(page.get_by_role("alert")).to_contain_text("There is no index of entityType dataset and aspect neverheard.")
+
+
+def test_deletion_of_a_held_series_is_not_offered(indexed: Console, window: Windows, long_series: str) -> None:
+    series = f"dataset.{long_series}"
+    hold = "mutation ($input: HoldSeriesInput!) { holdSeries(input: $input) { activeOperations { id } } }"
+    indexed.ask(hold, {"input": {"series": series, "reason": "case 7"}})
+    page = window(indexed.root, on=indexed).open(f"/console/operations/plan?index={series}&older=50d")
+    expect(page.get_by_role("region", name="Plan")).to_contain_text("case 7")
+    expect(page.get_by_role("button", name=re.compile("^Delete"))).to_have_count(0)
+    indexed.ask("mutation ($series: String!) { releaseSeries(series: $series) }", {"series": series})
+    page.reload()
+    expect(page.get_by_role("button", name=re.compile("^Delete"))).to_be_visible()

@@ -6,22 +6,23 @@
 import { html, render, svg } from "../html.js";
 import { ApiError, graphql } from "../api.js";
 import { DAY, HOUR, bytes, counted, exact, fullTime, number, utc } from "../format.js";
-import { ask, errorLine, field, loading, showingErrors } from "../components.js";
+import { ask, errorLine, field, loading, showingErrors, warning } from "../components.js";
 import { keepDraft } from "../drafts.js";
 import { go, goQuery, setHooks } from "../router.js";
 import { SIZES, operationPath, part } from "./operations.js";
+import { EVERY, HOLD, holdLine } from "./retention_display.js";
 
 /**
  * @typedef {import("./operations.js").Plan} Plan
  * @typedef {import("./operations.js").Size} Size
  * @typedef {{rows: number, rowsWithoutTime: number, spanMillis: number | null, spans: {startMillis: number, rows: number}[]}} Histogram
- * @typedef {{plan: Plan, picture: Histogram}} Found
+ * @typedef {{plan: Plan, picture: Histogram, hold: import("./retention_display.js").Hold | undefined}} Found `hold`: while it lasts, nothing is deleted
  */
 
 const PLAN = `mutation Plan($input: TruncateTimeseriesAspectInput!) { truncateTimeseriesAspect(input: $input) { plan {
   entityType aspect indexName endTimeMillis rows rowsToDelete share sizeInBytes bytesToFree strategy reason } operation { id } } }`;
 const HISTOGRAM = `query Histogram($input: TimeseriesHistogramInput!) { timeseriesHistogram(input: $input) {
-  rows rowsWithoutTime spanMillis spans { startMillis rows } } }`;
+  rows rowsWithoutTime spanMillis spans { startMillis rows } } retentionHolds { ${HOLD} } }`;
 const SPANS = 60;
 /** @type {Record<string, number>} */
 const UNITS = { d: DAY, h: HOUR };
@@ -99,7 +100,12 @@ async function count(wanted, signal) {
     graphql(PLAN, { input: inputOf(wanted) }, { signal }),
     graphql(HISTOGRAM, { input: { ...aspectOf(wanted.index), spans: SPANS } }, { signal }),
   ]);
-  return { plan: plan.truncateTimeseriesAspect.plan, picture: picture.timeseriesHistogram };
+  /** @type {import("./retention_display.js").Hold[]} */
+  const holds = picture.retentionHolds;
+  return {
+    plan: plan.truncateTimeseriesAspect.plan, picture: picture.timeseriesHistogram,
+    hold: holds.find(({ series }) => [EVERY, wanted.index.toLowerCase()].includes(series)),
+  };
 }
 
 /** @param {Wanted} wanted @param {Size[] | null} sizes */
@@ -152,7 +158,7 @@ function chooser(chosen, sizes) {
 }
 
 /** @param {Found} found @param {() => void} start */
-function shown({ plan, picture }, start) {
+function shown({ plan, picture, hold }, start) {
   const stay = plan.rows - plan.rowsToDelete;
   return html`<section class="stack plan" aria-labelledby="plan-title"><h2 id="plan-title">Plan</h2>
     <ul class="big-numbers">
@@ -165,7 +171,7 @@ function shown({ plan, picture }, start) {
     </ul>
     ${picture.spanMillis === null ? null : drawn(plan, picture)}
     <p>${plan.strategy === "REINDEX" ? "By copy" : "By deletion"}: ${plan.reason}.</p>
-    ${plan.rowsToDelete
+    ${hold ? warning(html`<p>${holdLine(hold)}</p><p>Nothing of it is deleted until it is <a href="/console/retention">released</a>.</p>`) : plan.rowsToDelete
       ? html`<p><button type="button" class="danger" id="start" @click=${start}>Delete ${counted(plan.rowsToDelete, "row")}…</button></p>`
       : html`<p class="quiet">No row is that old. There is nothing to delete.</p>`}
     <div id="start-error"></div>
