@@ -9,9 +9,9 @@ Types that every verification creates are named tuples: a third of the cost of a
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from functools import lru_cache
 from typing import Any, NamedTuple
 
+from watchword.domain.bounded_cache import cached_within, weight_of_words
 from watchword.domain.errors import Fault, Reason
 from watchword.domain.filters import DEFAULT_COUNT, check_page_size
 from watchword.domain.names import MAX_URN, SYSTEM_ACTOR, USER_PREFIX, check_email, check_name, check_text
@@ -244,12 +244,17 @@ def effective_rights(policies: PolicySet, actor: str, groups: tuple[str, ...], l
         named = tuple(
             [word for word in limits.scopes if word in Privilege.__members__ and Privilege[word] in privileges]
         )
-    return EffectiveRights(privileges, scopes, _scopes_text(named, scopes))
+    return EffectiveRights(privileges, scopes, _scopes_text((named, scopes)))
 
 
-@lru_cache(1_000)
-def _scopes_text(privileges: tuple[str, ...], scopes: frozenset[str]) -> str:
-    """Actors with the same scopes share one text."""
+def _weight(words: tuple[tuple[str, ...], frozenset[str]]) -> int:
+    return weight_of_words((*words[0], *words[1]))
+
+
+@cached_within(_weight)
+def _scopes_text(words: tuple[tuple[str, ...], frozenset[str]]) -> str:
+    """Actors with the same privileges and scopes share one text."""
+    privileges, scopes = words
     return " ".join(sorted([*privileges, *scopes]))
 
 

@@ -148,4 +148,5 @@ def _device(row: rows.Row | None) -> Device | None:
     if row is None:
         return None
     device = Device._make(row)
-    return device._replace(scopes=unpacked(device.scopes).scopes, status=DeviceStatus(device.status))
+    text: Any = device.scopes
+    return device._replace(scopes=unpacked(text).scopes, status=DeviceStatus(device.status))
