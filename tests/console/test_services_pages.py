@@ -89,7 +89,7 @@ def test_webhook_is_created_tested_replayed_rotated_and_deleted(serving: Console
         refused = panel.get_by_role("listitem").filter(has_text="not accepted").first
         refused.get_by_text("group.created").first.click()
         expect(refused.get_by_role("region", name="Answer of the receiver").first).to_have_text("out of order")
-        expect(page.get_by_role("row", name=re.compile("Chat .*failing"))).to_be_visible()
+        expect(page.get_by_role("row", name=re.compile("Chat .*failing.*status 500"))).to_be_visible()
         page.goto("/")
         need = page.get_by_role("region", name="Needs attention").get_by_role("listitem")
         expect(need).to_contain_text("The webhook Chat fails since")

@@ -15,6 +15,20 @@ import { webhookPanel } from "./webhook_panel.js";
 const LIST = `query Webhooks($input: ListWebhooksInput) { listWebhooks(input: $input) { webhooks { ${WEBHOOK} } } }`;
 const ONE = `query Webhook($id: String!) { getWebhook(id: $id) { ${WEBHOOK} } }`;
 
+const ANSWER = `query LastAnswer($input: ListWebhookDeliveriesInput!) { listWebhookDeliveries(input: $input) { deliveries { attempts {
+  at status error } } } }`;
+/** Of how many failing webhooks the last answer is asked for. */
+const MOST_ASKED = 10;
+
+/** @param {string} id @param {AbortSignal} signal */
+async function lastAnswer(id, signal) {
+  const { deliveries } = (await graphql(ANSWER, { input: { id, state: "WAITING", count: 20 } }, { signal })).listWebhookDeliveries;
+  /** @type {{at: number, status: number | null, error: string | null}[]} */
+  const attempts = deliveries.flatMap((/** @type {{attempts: unknown[]}} */ one) => one.attempts);
+  const last = attempts.sort((one, other) => other.at - one.at)[0];
+  return last ? last.status === null ? last.error ?? "no answer" : `status ${last.status}` : "";
+}
+
 /** @param {import("../router.js").Context} context */
 export async function page(context) {
   const { root, me } = context;
@@ -34,9 +48,13 @@ export async function page(context) {
     backTo(was, now);
   }
 
+  /** What the receivers that fail answered last. @type {Map<string, string>} */
+  let answers = new Map();
   const list = () => loadList(place("list"), at.signal, async (signal) => {
     const found = (await graphql(LIST, { input: { count: 100 } }, { signal })).listWebhooks;
     const rows = /** @type {Webhook[]} */ (found.webhooks);
+    const failing = rows.filter((one) => one.failingSince !== null).slice(0, MOST_ASKED);
+    answers = new Map(await Promise.all(failing.map(async ({ id }) => /** @type {[string, string]} */ ([id, await lastAnswer(id, signal)]))));
     render(place("list"), rows.length ? hooks(rows) : empty({
       title: "No webhooks yet",
       sentence: "A webhook tells another service, such as a chat or an alarm, what happens here: a token was revoked, a scan found one.",
@@ -51,7 +69,7 @@ export async function page(context) {
       { label: "Name", cell: (one) => html`<a id="${one.id}" href="${webhookPath(one.id)}">${one.name}</a>` },
       { label: "Receiver", cell: (one) => html`<span class="mono">${hostOf(one.url)}</span>` },
       { label: "Events", cell: (one) => (one.actions.length ? counted(one.actions.length, "action") : "all") },
-      { label: "State", cell: webhookState },
+      { label: "State", cell: (one) => html`${webhookState(one)}${answers.get(one.id) ? html`<span class="quiet small block">${answers.get(one.id)}</span>` : null}` },
       { label: "Last delivery", cell: (one) => time(one.lastDeliveredAt, "none in 30 days") },
       { label: "Waiting", class: "number", cell: (one) => number(one.waiting) },
     ],
