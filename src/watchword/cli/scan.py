@@ -6,7 +6,8 @@ no key, only to a server that accepts such tokens. After a revocation the token 
 shown to the server again: only the server can tell a revoked token from a forged one.
 
 Tokens are found by their form alone, also when line ends, quotes or escapes split them, in UTF-16, and as base64. The
-input is read in pieces that overlap by more than the longest token.
+input is read in pieces that overlap by more than the longest token. Where a folder holds a git repository, its history
+is searched too.
 """
 
 import json
@@ -26,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from watchword.cli.git_history import repository_of, versions
 from watchword.cli.options import json_flag, yes_flag
 from watchword.cli.output import Column, json_value, plural, progress, say, show_list, warn, without_tokens
 from watchword.cli.remote import ServerFlags, confirm, need_confirmation, open_client, with_connection
@@ -85,14 +87,18 @@ class Hit:
     line: int
     column: int
     verdict: Verdict
+    commit: str | None = None
+    """The oldest that has the token in this file; None: found outside of a repository's history."""
 
     @property
     def place(self) -> str:
-        return f"{self.file}:{self.line}:{self.column}"
+        place = f"{self.file}:{self.line}:{self.column}"
+        return place if self.commit is None else f"{self.commit[:12]}:{place}"
 
     @property
     def json(self) -> dict[str, Any]:
-        return {"file": self.file, "line": self.line, "column": self.column, **json_value(self.verdict)}
+        place = {"file": self.file, "line": self.line, "column": self.column, "commit": self.commit}
+        return {**place, **json_value(self.verdict)}
 
 
 COLUMNS: list[Column[Hit]] = [
@@ -113,6 +119,7 @@ COLUMNS: list[Column[Hit]] = [
 def scan(paths: tuple[str, ...], revoke: bool, yes: bool, as_json: bool, connection: ServerFlags) -> None:
     """Find tokens in files, folders or standard input (-) and report which are live. Tokens are never printed.
 
+    In a folder with a git repository, its history is searched too: COMMIT:FILE:LINE:COLUMN names the oldest commit.
     Links are followed only where you name them; compressed files are not searched.
 
     \b
@@ -126,7 +133,6 @@ def scan(paths: tuple[str, ...], revoke: bool, yes: bool, as_json: bool, connect
     some are or may be live, or something could not be read; 0: none are live, or all were revoked.
 
     Example: watchword token scan . --token-file ~/.watchword
-    Example: git log -p --all | watchword token scan -
     Example: watchword token scan /srv/backup --revoke --yes --url https://tokens.example.org
     """
     if revoke:
@@ -179,10 +185,24 @@ class TokenSearch:
             try:
                 for leak in leaks_in(file, given=file == path):
                     self._add(without_tokens(file), leak)
+                if file != path and (repository := repository_of(file)) is not None:
+                    self._search_history(repository, update)
             except OSError as error:
                 self._report_unread(error)
-            self._files += 1
-            update(self._files)
+            self._count(update)
+
+    def _search_history(self, repository: Path, update: Callable[[int], None]) -> None:
+        found: set[tuple[bytes, str]] = set()
+        for commit, path, read in versions(repository):
+            for leak in leaks(read):
+                if (place := (_digest(leak), path)) not in found:
+                    found.add(place)
+                    self._add(without_tokens(path), leak, commit)
+            self._count(update)
+
+    def _count(self, update: Callable[[int], None]) -> None:
+        self._files += 1
+        update(self._files)
 
     def revoke(self, *, quiet: bool) -> None:
         """Report each revocation as it happens, so that an interrupted run shows what was done."""
@@ -193,11 +213,11 @@ class TokenSearch:
                 say(_OUTCOMES[hit.verdict.status].format(hit.verdict.id or hit.place))
                 sys.stdout.flush()
 
-    def _add(self, file: str, leak: Leak) -> None:
-        digest = sha256(leak.token.reveal().encode()).digest()
+    def _add(self, file: str, leak: Leak, commit: str | None = None) -> None:
+        digest = _digest(leak)
         first = digest not in self._known
         verdict = self._known[digest] = self._check(leak) if first else self._known[digest]
-        self.hits.append(hit := Hit(file, leak.line, leak.column, verdict))
+        self.hits.append(hit := Hit(file, leak.line, leak.column, verdict, commit))
         if first and verdict.live and verdict.status != FOREIGN:
             self.live.append((leak.token, hit))
 
@@ -256,6 +276,10 @@ class TokenSearch:
             except Unauthenticated as refused:
                 return _STATUSES.get(refused.reason, INVALID)
         raise OperatorError("The server did not revoke a token that it still accepts. Is this Watchword's address?")
+
+
+def _digest(leak: Leak) -> bytes:
+    return sha256(leak.token.reveal().encode()).digest()
 
 
 # Finding tokens in bytes.

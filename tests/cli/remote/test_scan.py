@@ -291,3 +291,69 @@ def test_scan_of_a_large_input_uses_little_memory(server: Server, lost: Lost) ->
     out, _ = started.communicate(lost.token.encode())
     assert [re.sub(r"\d+$", "", str(hit["line"])) for hit in json.loads(out)] == [""]
     assert started.returncode == 1
+
+
+def git(folder: Path, *words: str) -> str:
+    who = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}
+    named = ("-c", "user.name=a", "-c", "user.email=a@example.org")
+    command = ["git", "-C", str(folder), *named, *words]
+    return subprocess.run(command, env=os.environ | who, check=True, capture_output=True, text=True).stdout.strip()
+
+
+def commit(folder: Path, message: str) -> str:
+    git(folder, "add", "--all")
+    git(folder, "commit", "--quiet", "--allow-empty", "--message", message)
+    return git(folder, "rev-parse", "HEAD")
+
+
+def test_scan_of_a_repository_finds_tokens_in_its_history(server: Server, lost: Lost, tmp_path: Path) -> None:
+    """In a deleted file of a branch, in a message, in a dropped commit; each with the oldest commit that has it."""
+    git(tmp_path, "init", "--quiet")
+    (tmp_path / "a file").write_text("first\n")
+    base = commit(tmp_path, "one")
+    git(tmp_path, "checkout", "--quiet", "-b", "other")
+    (tmp_path / "a file").write_text(f"first\nTOKEN={lost.token}\n")
+    added = commit(tmp_path, "two")
+    (tmp_path / "a file").write_text(f"first\nTOKEN={lost.token}\nmore\n")
+    commit(tmp_path, "three")
+    (tmp_path / "a file").unlink()
+    said = commit(tmp_path, f"four\n\nwithout {lost.token}")
+    (tmp_path / "dropped").write_text(lost.token)
+    dropped = commit(tmp_path, "five")
+    git(tmp_path, "reset", "--quiet", "--hard", base)
+    ran = scan(server, str(tmp_path), "--json")
+    assert ran.returncode == 1
+    assert [(hit["commit"], hit["file"], hit["line"]) for hit in hits(ran) if hit["commit"]] == [
+        (added, "a file", 2),
+        (said, "(commit message)", 8),
+        (dropped, "dropped", 1),
+    ]
+    printed = scan(server, str(tmp_path)).stdout
+    assert f"{added[:12]}:a file:2:7" in printed
+    assert lost.token.rpartition(".")[2] not in printed
+
+
+def test_scan_of_a_repository_runs_none_of_its_programs(server: Server, lost: Lost, tmp_path: Path) -> None:
+    git(tmp_path, "init", "--quiet")
+    (tmp_path / ".gitattributes").write_text("* diff=evil filter=evil\n")
+    (tmp_path / "it").write_text(lost.token)
+    commit(tmp_path, "one")
+    ran_it = tmp_path.parent / f"{tmp_path.name}-ran"
+    evil = f"touch {ran_it}"
+    names = ("core.fsmonitor", "core.pager", "diff.evil.textconv", "diff.evil.command", "diff.external", "gpg.program")
+    git(tmp_path, "config", "log.showSignature", "true")
+    for name in (*names, "filter.evil.clean", "filter.evil.smudge", "core.sshCommand", "core.alternateRefsCommand"):
+        git(tmp_path, "config", name, evil)
+    assert len(hits(scan(server, str(tmp_path), "--json"))) == 2
+    assert not ran_it.exists()
+
+
+def test_scan_of_a_damaged_repository_says_so(server: Server, lost: Lost, tmp_path: Path) -> None:
+    git(tmp_path, "init", "--quiet")
+    (tmp_path / "it").write_text("nothing")
+    commit(tmp_path, "one")
+    content = git(tmp_path, "rev-parse", "HEAD:it")
+    (tmp_path / ".git/objects" / content[:2] / content[2:]).unlink()
+    ran = scan(server, str(tmp_path), "--json")
+    assert (ran.returncode, hits(ran)) == (1, [])
+    assert ran.stderr == f"watchword: 1 objects are missing in the history: {tmp_path}\n"
