@@ -52,6 +52,7 @@ def step(page: Page, name: str) -> Locator:
 def test_person_is_offboarded_by_keyboard_with_a_receipt(console: Console, window: Windows) -> None:
     colleague = console.person("colleague", GENERATE)
     leaver = leaver_of(console, colleague)
+    window(leaver).open()
     opened = window(console.root)
     page = opened.open(f"/console/actors/{leaver.urn}")
     press(page, page.get_by_role("link", name="Offboard…"))
@@ -102,6 +103,14 @@ def test_person_is_offboarded_by_keyboard_with_a_receipt(console: Console, windo
     expect(page.get_by_label("Note")).to_have_value("Keys of the office returned.")
     expect(receipt).to_contain_text("member of none; removed from Leavers")
     expect(receipt).to_contain_text(f"named by none; removed from for {leaver.name}")
+    expect(receipt).to_contain_text("none open; 1 ended by the suspension")
+
+    other = console.person("boss", "MANAGE_POLICIES", MANAGE_ALL, ACCOUNTS)
+    theirs = window(other).open(f"/console/actors/{leaver.urn}/offboard?step=receipt").locator(".receipt")
+    for words in (f"by {console.root.name}", "11 tokens revoked", since["tokens"]["digest"], "shared-export",
+                  "none open; 1 ended", "none; removed from Leavers", f"removed from for {leaver.name}"):  # fmt: skip
+        expect(theirs).to_contain_text(words)
+
     page.emulate_media(media="print")
     expect(page.get_by_role("button", name="Print")).to_be_hidden()
     expect(page.get_by_label("Steps")).to_be_hidden()
@@ -137,6 +146,27 @@ def test_policy_of_a_file_does_not_count_as_left(console: Console, window: Windo
     page.get_by_role("link", name="Next: Receipt").click()
     expect(page.locator(".receipt")).to_contain_text("named by 1 policy")
     expect(page.locator(".receipt")).to_contain_text("change the file")
+
+
+def test_receipt_names_the_file_that_may_bring_a_membership_back(console: Console, window: Windows) -> None:
+    leaver = console.person("leaver")
+    group = {"id": leaver.name, "name": "Operations", "members": [leaver.urn]}
+    console.ask(
+        "mutation ($input: ApplyPoliciesInput!) { applyPolicies(input: $input) { unchanged } }",
+        {"input": {"set": leaver.name, "policies": [], "groups": [group]}},
+    )
+    address = f"/console/actors/{leaver.urn}/offboard?step="
+    opened = window(console.root)
+    page = opened.open(address + "access")
+    sentence = f"A policy file, set {leaver.name}, declares the group Operations. If the file names {leaver.name}"
+    expect(page.locator(".warning").filter(has_text=sentence)).to_be_visible()
+    console.ask(
+        "mutation ($urn: String!) { offboardActor(input: {urn: $urn, dryRun: false}) { dryRun } }", {"urn": leaver.urn}
+    )
+    for word in ("access", "receipt"):
+        opened.go(page, address + word)
+        expect(page.locator(".warning").filter(has_text=sentence)).to_be_visible()
+    expect(page.locator(".receipt")).to_contain_text("member of none; removed from Operations")
 
 
 def test_offboarding_is_offered_only_with_its_privileges(console: Console, window: Windows) -> None:

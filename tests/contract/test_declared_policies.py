@@ -129,11 +129,12 @@ def test_every_policy_change_increments_the_version_and_writes_an_event(
     apply(harness, declared(1, BOB))
     apply(harness)
     assert version(harness) >= at + 3
-    told = [(event.action, event.detail.get("source"), event.detail.get("set")) for event in location.events()[seen:]]
+    fields = ("source", "set", "removedUsers")
+    told = [(event.action, *map(event.detail.get, fields)) for event in location.events()[seen:]]
     assert told == [
-        (Action.POLICY_CREATED.value, "FILE", "default"),
-        (Action.POLICY_UPDATED.value, "FILE", "default"),
-        (Action.POLICY_DELETED.value, None, None),
+        (Action.POLICY_CREATED.value, "FILE", "default", None),
+        (Action.POLICY_UPDATED.value, "FILE", "default", [ANN]),
+        (Action.POLICY_DELETED.value, None, None, None),
     ]
 
 

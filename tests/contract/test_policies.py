@@ -56,6 +56,7 @@ def test_missing_policy_is_created_if_the_caller_says_so(harness: StoreHarness) 
         assert made in harness.run(harness.store.policies()).policies
     newest = harness.run(harness.store.events(EventSearch(targets=(policy(1).urn,)))).events
     assert [event.action for event in newest] == [Action.POLICY_UPDATED.value, Action.POLICY_CREATED.value]
+    assert [event.detail.get("removedUsers") for event in newest] == [[ANN], None]
     mine = replace(root_policy(EVE), source=PolicySource.API)
     assert harness.fault_of(harness.store.replace_policy(SYSTEM, mine, create=True)).reason is Reason.NOT_EDITABLE
 

@@ -45,6 +45,7 @@ __all__ = [
     "EntityDiff",
     "EventAction",
     "EventInfo",
+    "FormerMembership",
     "GrantedActors",
     "GroupInfo",
     "HeldSeries",

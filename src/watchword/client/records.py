@@ -417,14 +417,29 @@ class OffboardingResult(Record):
     groups: tuple[str, ...]
 
 
+class FormerMembership(Record):
+    """A group or policy that an actor was removed from. `set` is the policy set that declares the group and may make
+    the actor a member again.
+    """
+
+    urn: str
+    name: str
+    set: str | None
+
+
 class OffboardingSuspension(Record):
-    """Who suspended the actor, and the tokens that were revoked since: its own, and those it created for others."""
+    """Who suspended the actor, and what ended since: its own tokens, those it created for others, sessions, memberships
+    in groups, and policies that named it.
+    """
 
     at: datetime
     actor_urn: str
     actor_name: str | None
     tokens: OffboardedTokens
     tokens_for_others: OffboardedTokens
+    session_count: int
+    groups: tuple[FormerMembership, ...]
+    policies: tuple[FormerMembership, ...]
 
 
 class DeclaredMembership(Record):

@@ -67,12 +67,6 @@ export function keepDraft(form, key) {
   }
 }
 
-/** Keep a value that is not of a form, such as what was done on a page. @param {string} key @param {unknown} value without secrets */
-export const keepValue = (key, value) => store(storageKey(key), JSON.stringify(value));
-
-/** @param {string} key @returns {unknown} what was kept; null if nothing was */
-export const keptValue = (key) => load(storageKey(key));
-
 /** @param {string} key */
 const storageKey = (key) => `${PREFIX}${actor} ${key}`;
 

@@ -82,7 +82,10 @@ class Action(DescribedWord):
     ACCOUNT_UPDATED = "account.updated", "A policy file changed a service account: its name and set."
     ACCOUNT_DELETED = "account.deleted", "A service account was deleted and its tokens revoked: number of tokens."
     POLICY_CREATED = "policy.created", "A policy was created: privileges, actors and source."
-    POLICY_UPDATED = "policy.updated", "A policy was updated: its new privileges and actors."
+    POLICY_UPDATED = (
+        "policy.updated",
+        "A policy was updated: its new privileges and actors, and the users that were removed.",
+    )
     POLICY_DELETED = "policy.deleted", "A policy was deleted."
     GROUP_CREATED = "group.created", "A group was created."
     GROUP_UPDATED = "group.updated", "A policy file changed a group: its name and set."

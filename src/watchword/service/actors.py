@@ -1,12 +1,13 @@
 """Actors: create, look up, list and delete service accounts; offboard an actor."""
 
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
 
 from watchword.domain.actors import AccountPage, ActorHoldings, ActorState, ActorStatus, Caller, Grant, ServiceAccount
 from watchword.domain.bulk_revocation import MOST, Receipt, Selection
 from watchword.domain.bulk_revocation import receipt as receipt_of
 from watchword.domain.errors import invalid
+from watchword.domain.events import Action, Cursor, EventSearch, KeptEvent
 from watchword.domain.filters import Condition, Field, Filter, Search, Sort, SortField
 from watchword.domain.names import ACCOUNT_PREFIX, name_of
 from watchword.domain.policies import Policy, Privilege
@@ -60,6 +61,10 @@ _LAST_USED_FIRST = Sort(SortField.LAST_USED_AT)
 MAX_SHOWN = 100  # tokens and service accounts listed in a plan
 MAX_GROUPS = 1_000  # looked at for their sets
 MAX_IDS = 1_000  # revoked token ids listed in a receipt; the digest covers all of them
+MAX_EVENTS = 1_000  # on a page of events that a receipt reads
+MAX_PAGES = 10
+# An offboarding in one call ends the sessions first.
+_MOST_BEFORE_SUSPENSION = 60_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +74,25 @@ class RevokedTokens:
 
 
 @dataclass(frozen=True, slots=True)
+class Former:
+    """A group or policy that named the actor, and the set that declares it now."""
+
+    urn: str
+    name: str | None
+    set_name: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class SinceSuspension:
-    """What was revoked since the actor was suspended, by whatever call, so that an offboarding can be resumed."""
+    """What ended since the actor was suspended, by whatever calls, so that an offboarding can be resumed. All but the
+    tokens is from the audit log.
+    """
 
     tokens: RevokedTokens
     tokens_for_others: RevokedTokens
+    sessions: int
+    groups: tuple[Former, ...]
+    policies: tuple[Former, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,16 +142,19 @@ class Offboarding:
             raise invalid("urn", "urn must not be the caller's own: later steps would be denied.")
         state = await self._store.actor_state(urn)
         _, groups = await self._store.groups_of(urn, 0, MAX_GROUPS, external=False)
+        memberships = (await self._store.actor_snapshot(urn)).groups
+        policies = tuple(policy for policy in (await self._store.policies()).policies if urn in policy.users)
+        current = frozenset([*memberships, *(policy.urn for policy in policies)])
         return OffboardingPlan(
             state=state,
             holdings=await self._store.actor_holdings(urn),
             tokens=await self._list(grant, _of_actor(urn), seconds),
             tokens_for_others=await self._list(grant, _created_for_others(urn), seconds),
             accounts=await self._store.accounts_of(urn, MAX_SHOWN),
-            groups=(await self._store.actor_snapshot(urn)).groups,
+            groups=memberships,
             declared_groups=tuple(group for group in groups if group.set_name is not None),
-            policies=tuple(policy for policy in (await self._store.policies()).policies if urn in policy.users),
-            since=await self._since_suspension(state, seconds),
+            policies=policies,
+            since=await self._since_suspension(state, current, seconds),
         )
 
     async def offboard(
@@ -155,13 +177,37 @@ class Offboarding:
             grant.requiring(MINIMUM, ACCOUNTS, also=(Privilege.MANAGE_POLICIES,)), search, seconds
         )
 
-    async def _since_suspension(self, state: ActorState, seconds: float) -> SinceSuspension | None:
+    async def _since_suspension(
+        self, state: ActorState, current: Collection[str], seconds: float
+    ) -> SinceSuspension | None:
+        """`current`: the groups and policies that name the actor, again or still."""
         if not state.is_suspended or state.changed_at is None:
             return None
+        urn, at = state.urn, state.changed_at
+        left = await self._events(_changes_about(urn, at), seconds)
+        groups = _former(left, Action.GROUP_MEMBERS_REMOVED, "members", urn, current)
+        if groups:
+            _, known = await self._store.groups(0, MAX_GROUPS)
+            sets = {group.urn: group.set_name for group in known}
+            groups = tuple(replace(group, set_name=sets.get(group.urn)) for group in groups)
         return SinceSuspension(
-            await self._revoked_since(_of_actor(state.urn), state.changed_at, seconds),
-            await self._revoked_since(_created_for_others(state.urn), state.changed_at, seconds),
+            await self._revoked_since(_of_actor(urn), at, seconds),
+            await self._revoked_since(_created_for_others(urn), at, seconds),
+            _ended_sessions(await self._events(_ends_of(urn, at), seconds), at),
+            groups,
+            _former(left, Action.POLICY_UPDATED, "removedUsers", urn, current),
         )
+
+    async def _events(self, search: EventSearch, seconds: float) -> list[KeptEvent]:
+        """The newest on a few pages."""
+        found: list[KeptEvent] = []
+        for _ in range(MAX_PAGES):
+            page = await self._store.events(search, seconds)
+            found += page.events
+            if not page.more:
+                break
+            search = replace(search, after=Cursor(found[-1].at, found[-1].seq))
+        return found
 
     async def _revoked_since(self, filters: tuple[Filter, ...], at: int, seconds: float) -> RevokedTokens:
         since = Filter(Field.REVOKED_AT, Condition.GREATER_THAN_OR_EQUAL_TO, (at,))
@@ -189,3 +235,34 @@ def _created_for_others(urn: str) -> tuple[Filter, ...]:
         Filter(Field.OWNER_URN, Condition.EQUAL, (urn,)),
         Filter(Field.ACTOR_URN, Condition.EQUAL, (urn,), negated=True),
     )
+
+
+def _changes_about(urn: str, since: int) -> EventSearch:
+    words = (Action.GROUP_MEMBERS_REMOVED.value, Action.POLICY_UPDATED.value)
+    return EventSearch(count=MAX_EVENTS, about=(urn,), actions=words, since=since)
+
+
+def _ends_of(urn: str, suspended_at: int) -> EventSearch:
+    words = (Action.SESSION_ENDED.value, Action.ACTOR_SUSPENDED.value)
+    since = suspended_at - _MOST_BEFORE_SUSPENSION
+    return EventSearch(count=MAX_EVENTS, targets=(urn,), actions=words, since=since)
+
+
+def _ended_sessions(events: Sequence[KeptEvent], suspended_at: int) -> int:
+    """Those that ended since the suspension, or in the request that suspended."""
+    suspended = Action.ACTOR_SUSPENDED.value
+    requests = {event.request_id for event in events if event.action == suspended and event.at == suspended_at}
+    ended = (event for event in events if event.at >= suspended_at or event.request_id in requests)
+    return sum(event.detail.get("sessions", 0) for event in ended)
+
+
+def _former(
+    events: Iterable[KeptEvent], action: Action, field: str, urn: str, current: Collection[str]
+) -> tuple[Former, ...]:
+    """From the newest events first, in the order of names."""
+    named = (event for event in events if event.action == action.value and urn in event.detail.get(field, ()))
+    found: dict[str, Former] = {}
+    for event in named:
+        if event.target not in current:
+            found.setdefault(event.target, Former(event.target, event.detail.get("name")))
+    return tuple(sorted(found.values(), key=lambda former: (former.name or "", former.urn)))

@@ -72,6 +72,13 @@ def test_offboarding_shows_a_preview_and_a_receipt(server: Server, run: Run, don
     assert (since["actorUrn"], since["tokens"]["count"], since["tokensForOthers"]["count"]) == (ADMIN, 2, 0)
     assert since["tokens"]["digest"] == receipt["tokens"]["digest"], "the same tokens, whoever asks and when"
     assert ",".join(sorted(since["tokens"]["ids"])) == left["owns"]
+    assert since["groups"] == [{"urn": left["group"], "name": "Leavers", "set": None}]
+    done("policy", "update", left["policy"], "--user", "")
+    since = json.loads(done("actor", "offboard", actor, "--dry-run", "--json"))["suspension"]
+    assert [policy["urn"] for policy in since["policies"]] == [left["policy"]]
+    done("group", "add", left["group"], actor)
+    since = json.loads(done("actor", "offboard", actor, "--dry-run", "--json"))["suspension"]
+    assert since["groups"] == [], "it is a member again"
 
     again = done("actor", "offboard", actor, "--yes", "--revoke-tokens-for-others").splitlines()
     assert again[0] == f"{actor} is SUSPENDED."

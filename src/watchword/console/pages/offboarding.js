@@ -1,7 +1,6 @@
 /**
  * Offboarding step by step: suspend, own tokens, tokens made for others, service accounts, groups and policies, receipt.
- * What is done and what is left comes from the service at every step, so it can be left and resumed anywhere. Only the
- * names of the groups and policies that the actor was removed from are kept in this tab.
+ * What is done and what is left comes from the service at every step, so it can be left and resumed anywhere, by anyone.
  */
 
 import { element, html, render } from "../html.js";
@@ -9,30 +8,33 @@ import { graphql } from "../api.js";
 import { actor, counted, exact, fullTime, number, time, tokenPath } from "../format.js";
 import { ask, field, loadList, notice, showErrorAt, table, warning } from "../components.js";
 import { lastUsed, typedFrom } from "../damage.js";
-import { keepDraft, keepValue, keptValue } from "../drafts.js";
+import { keepDraft } from "../drafts.js";
 import { go, setHooks, withQuery } from "../router.js";
 import { statusOf } from "../token_display.js";
-import { GROUP, actorLink, actorName, actorPath, groupName, urnCode } from "./actor_names.js";
+import { actorLink, actorName, actorPath, groupName, urnCode } from "./actor_names.js";
 
 /**
  * @typedef {import("../token_display.js").Token} Token
  * @typedef {{urn: string, displayName: string, status: string}} Account
  * @typedef {{urn: string, name: string, editable: boolean, source: "SERVICE" | "FILE" | "API"}} Policy
  * @typedef {{count: number, digest: string, revokedAt: number}} Revoked
- * @typedef {{at: number, actorUrn: string, actorName: string | null, tokens: Revoked, tokensForOthers: Revoked}} Suspension
+ * @typedef {{urn: string, name: string, set: string | null}} Former
+ * @typedef {{at: number, actorUrn: string, actorName: string | null, tokens: Revoked, tokensForOthers: Revoked, sessionCount: number,
+ *   groups: Former[], policies: Former[]}} Suspension
  * @typedef {{urn: string, displayName: string | null, status: string, known: boolean, tokenCount: number, tokens: Token[],
  *   tokensForOthersCount: number, tokensForOthers: Token[], sessionCount: number, serviceAccounts: Account[], groups: string[],
- *   policies: Policy[], suspension: Suspension | null}} Plan
+ *   declaredGroups: {urn: string, set: string}[], policies: Policy[], suspension: Suspension | null}} Plan
  * @typedef {{name: string, actorUrn: string, lastUsedAt: number | null, lastNetwork: string | null}} Use
  * @typedef {"suspend" | "tokens" | "forOthers" | "accounts" | "access" | "receipt"} Step
  */
 
 const TOKEN = `id name actorUrn actorName status effectiveStatus awaitsFirstUse replacedAt replacedBy lastUsedAt lastNetwork expiresAt`;
 const REVOKED = `{ count digest revokedAt }`;
+const FORMER = `{ urn name set }`;
 const PLAN = `mutation Offboarding($urn: String!) { offboardActor(input: {urn: $urn, dryRun: true}) {
-  urn displayName status known sessionCount groups tokenCount tokens { ${TOKEN} } tokensForOthersCount tokensForOthers { ${TOKEN} }
+  urn displayName status known sessionCount groups declaredGroups { urn set } tokenCount tokens { ${TOKEN} } tokensForOthersCount tokensForOthers { ${TOKEN} }
   serviceAccounts { urn displayName status } policies { urn name editable source }
-  suspension { at actorUrn actorName tokens ${REVOKED} tokensForOthers ${REVOKED} } } }`;
+  suspension { at actorUrn actorName tokens ${REVOKED} tokensForOthers ${REVOKED} sessionCount groups ${FORMER} policies ${FORMER} } } }`;
 const USES = `query Uses($input: ListAccessTokensInput) { listAccessTokens(input: $input) { total tokens { name actorUrn lastUsedAt lastNetwork } } }`;
 const GROUPS = `{ listGroups(input: {count: 1000}) { groups { urn name } } }`;
 const SUSPEND = `mutation Suspend($urn: String!) { updateUserStatus(urn: $urn, status: SUSPENDED) }`;
@@ -66,23 +68,11 @@ export async function page(context) {
   let at = context;
   /** @type {string | null} */
   let shown = null;
-  /** @type {Record<string, string>} names by urn: groups and policies that the actor was removed from in this tab */
-  let removed = /** @type {Record<string, string> | null} */ (keptValue(`removed ${urn}`)) ?? {};
   /** @type {Set<string>} ids of tokens, kept when the list loads again */
   let selected = new Set();
   /** @type {Map<string, string>} */
   let groupsNamed = new Map();
   const nameOfGroup = (/** @type {string} */ group) => groupsNamed.get(group) ?? groupName(group);
-  /** @param {[string, string][]} entries urns and names */
-  const keepRemoved = (entries) => {
-    removed = { ...removed, ...Object.fromEntries(entries) };
-    keepValue(`removed ${urn}`, removed);
-  };
-  /** For the receipt. @param {boolean} groups or policies @param {string[]} now those that name the actor, again or still */
-  const removedFrom = (groups, now) => {
-    const names = Object.entries(removed).filter(([one]) => one.startsWith(GROUP) === groups && !now.includes(one)).map(([, name]) => name);
-    return names.length ? `; removed from ${names.join(", ")}` : "";
-  };
   render(root, html`<div class="page-head"><h1 id="title">Offboard ${actorName(urn)}</h1>
       <a class="button" href="${actorPath(urn)}">Back to the actor</a></div>
     <p class="quiet lead">Each step shows what there is before it changes anything. Leave at any time: the service knows what is done.</p>
@@ -179,14 +169,14 @@ export async function page(context) {
 
     access: (plan, name) => html`<h3>${counted(plan.groups.length, "group")}</h3>
       ${plan.groups.length ? html`<ul class="grants">${plan.groups.map((group) => html`<li><a href="${actorPath(group)}?show=groups" title="${group}">${nameOfGroup(group)}</a></li>`)}</ul>
+        ${declared(plan.declaredGroups.map((group) => ({ ...group, name: nameOfGroup(group.urn) })), name)}
         ${plan.suspension && !plan.tokenCount ? html`<p><button type="button" class="danger" id="leave-groups" @click=${(/** @type {Event} */ event) => act(event, async () => {
           const { receipt } = (await graphql(LEAVE, { urn })).offboardActor;
-          keepRemoved(receipt.groups.map((/** @type {string} */ group) => [group, nameOfGroup(group)]));
           return html`Removed <strong>${name}</strong> from ${counted(receipt.groups.length, "group")}.`;
         })}>Remove ${name} from ${counted(plan.groups.length, "group")}</button></p>`
           : html`<p class="quiet">First ${plan.suspension ? html`revoke the tokens of ${name}` : html`suspend ${name}`}: <a href="${stepPath(plan.suspension ? "tokens" : "suspend")}">go
             there</a>.</p>`}`
-        : html`<p>${name} is a member of no group.</p>`}
+        : html`<p>${name} is a member of no group.</p>${declared(plan.suspension?.groups ?? [], name)}`}
       <h3>${counted(plan.policies.length, "policy", "policies")}</h3>
       ${plan.policies.length ? html`<p>Each names ${name} and grants ${name} nothing while the suspension lasts.</p>
         <ul class="members">${plan.policies.map((policy) => html`<li><a href="/console/policies/${encodeURIComponent(policy.urn)}">${policy.name}</a>
@@ -203,11 +193,12 @@ export async function page(context) {
         <dt>Suspended</dt><dd>${plan.suspension ? html`${fullTime(plan.suspension.at)} by ${actor(plan.suspension.actorUrn, plan.suspension.actorName)}` : "no"}</dd>
         ${plan.suspension ? html`<dt>Own tokens</dt><dd>${revoked(plan.suspension.tokens)}</dd>
           <dt>Tokens for others</dt><dd>${revoked(plan.suspension.tokensForOthers)}</dd>` : null}
-        <dt>Sessions</dt><dd>${plan.sessionCount ? `${number(plan.sessionCount)} open` : "none open"}</dd>
-        <dt>Groups</dt><dd>${plan.groups.length ? `member of ${counted(plan.groups.length, "group")}` : "member of none"}${removedFrom(true, plan.groups)}</dd>
-        <dt>Policies</dt><dd>${plan.policies.length ? `named by ${counted(plan.policies.length, "policy", "policies")}` : "named by none"}${removedFrom(false,
-          plan.policies.map((policy) => policy.urn))}</dd>
+        <dt>Sessions</dt><dd>${plan.sessionCount ? `${number(plan.sessionCount)} open` : "none open"}${plan.suspension?.sessionCount
+          ? `; ${number(plan.suspension.sessionCount)} ended by the suspension` : null}</dd>
+        <dt>Groups</dt><dd>${plan.groups.length ? `member of ${counted(plan.groups.length, "group")}` : "member of none"}${removedFrom(plan.suspension?.groups)}</dd>
+        <dt>Policies</dt><dd>${plan.policies.length ? `named by ${counted(plan.policies.length, "policy", "policies")}` : "named by none"}${removedFrom(plan.suspension?.policies)}</dd>
         <dt>Read</dt><dd>${exact(Date.now())} by ${actor(me.urn, me.displayName)} at ${location.origin}</dd></dl>
+      ${declared([...plan.declaredGroups.map((group) => ({ ...group, name: nameOfGroup(group.urn) })), ...plan.suspension?.groups ?? []], name)}
       <h3>Left alone</h3>${leftAlone(plan, name, uses)}
       <form class="note">${field({ id: "note", label: "Note", optional: true, hint: "Printed with the receipt. It is not stored by the service.",
         control: html`<textarea id="note" name="note" maxlength="2000" aria-describedby="note-hint"></textarea>` })}<p class="printed-note text"></p></form>
@@ -314,7 +305,6 @@ export async function page(context) {
     const { actors, revision, ...rest } = (await graphql(POLICY, { urn: policy.urn })).getPolicy;
     const users = actors.users.filter((/** @type {string} */ user) => user !== urn);
     await graphql(UPDATE, { urn: policy.urn, input: { ...rest, type: "PLATFORM", actors: { ...actors, users } }, revision });
-    keepRemoved([[policy.urn, policy.name]]);
     return html`Removed <strong>${name}</strong> from the policy <strong>${policy.name}</strong>.`;
   }
 
@@ -350,6 +340,17 @@ export async function page(context) {
   setHooks(root, { again: show });
   await show(context);
 }
+
+/** For the receipt. @param {Former[]} [former] groups or policies */
+const removedFrom = (former = []) => (former.length ? `; removed from ${former.map((one) => one.name).join(", ")}` : "");
+
+/**
+ * What the files of policy sets may undo.
+ * @param {{urn: string, name: string, set: string | null}[]} groups @param {string} name of the actor
+ */
+const declared = (groups, name) => groups.filter((group) => group.set !== null).map((group) => warning(html`<p>A policy file, set
+  <strong>${group.set}</strong>, declares the group <strong title="${group.urn}">${group.name}</strong>. If the file names ${name}, the next apply
+  or start makes ${name} a member again: change the file too.</p>`));
 
 /** Whether an actor can be removed from it here. @param {Policy} policy */
 const isRemovable = (policy) => policy.editable && policy.source === "API";

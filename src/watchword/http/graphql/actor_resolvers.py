@@ -33,7 +33,7 @@ from watchword.http import processor_budget
 from watchword.http.graphql.context import Info, Json, page_of, query_of, record_json
 from watchword.http.graphql.directory_resolvers import status_word, user_json
 from watchword.http.graphql.policy_resolvers import policy_json, users_of
-from watchword.service.actors import OffboardingPlan, OffboardingReceipt, RevokedTokens, SinceSuspension
+from watchword.service.actors import Former, OffboardingPlan, OffboardingReceipt, RevokedTokens, SinceSuspension
 from watchword.service.mail import MailPreferences
 
 # DataHub's clients ask for these. Nothing here corresponds to them.
@@ -260,7 +260,14 @@ def _suspension_json(state: ActorState, since: SinceSuspension, names: Mapping[s
         "actorName": names.get(state.changed_by or ""),
         "tokens": _revoked_json(since.tokens),
         "tokensForOthers": _revoked_json(since.tokens_for_others),
+        "sessionCount": since.sessions,
+        "groups": [_former_json(group) for group in since.groups],
+        "policies": [_former_json(policy) for policy in since.policies],
     }
+
+
+def _former_json(former: Former) -> Json:
+    return {"urn": former.urn, "name": former.name or name_of(former.urn), "set": former.set_name}
 
 
 def _receipt_json(receipt: OffboardingReceipt) -> Json:

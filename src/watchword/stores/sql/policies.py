@@ -141,6 +141,7 @@ class SqlPolicies(SqlPart):
     ) -> None:
         async with _change(tx, precondition) as events:
             row = await tx.fetchrow(_GET, policy.urn)
+            before = None
             if row is not None or not create:
                 before = _editable(row)
                 if revision not in (None, before.revision):
@@ -149,7 +150,8 @@ class SqlPolicies(SqlPart):
                     )
                 policy = replace(policy, source=before.source, set_name=before.set_name)
             await tx.execute(_PUT, *_policy_values(policy))
-            events.append(_policy_event(Action.POLICY_CREATED if row is None else Action.POLICY_UPDATED, policy))
+            kind = ChangeKind.CREATE if row is None else ChangeKind.UPDATE
+            events.append(_change_event(PolicyChange(kind, policy.urn, before, policy)))
 
     @transaction
     async def delete_policy(self, tx: Transaction, precondition: WritePrecondition, urn: str) -> None:
@@ -520,9 +522,7 @@ async def _apply(tx: Transaction, plan: PolicyPlan, precondition: WritePrecondit
     await tx.executemany(_PUT, [_policy_values(change.after) for change in changes if change.after is not None])
     deleted = [change.urn for change in changes if change.kind is ChangeKind.DELETE]
     await tx.execute(f"DELETE FROM policies WHERE urn {tx.dialect.any_of('$1')}", deleted)
-    return [*entities, *rules, *webhooks, *resources] + [
-        Event(_ACTIONS[change.kind], change.urn, _change_detail(change)) for change in changes
-    ]
+    return [*entities, *rules, *webhooks, *resources, *map(_change_event, changes)]
 
 
 async def _changed_settings(tx: Transaction, settings: Mapping[str, str] | None) -> list[Event]:
@@ -611,10 +611,14 @@ def _policy_detail(policy: Policy) -> dict[str, Detail]:
     return detail if policy.set_name is None else {**detail, "set": policy.set_name}
 
 
-def _change_detail(change: PolicyChange) -> dict[str, Detail]:
-    if change.after is not None:
-        return _policy_detail(change.after)
-    return {"name": None if change.before is None else change.before.name}
+def _change_event(change: PolicyChange) -> Event:
+    before, after = change.before, change.after
+    detail: dict[str, Detail] = {"name": None if before is None else before.name}
+    if after is not None:
+        detail = _policy_detail(after)
+        if before is not None and (removed := before.users - after.users):
+            detail["removedUsers"] = sorted(removed)
+    return Event(_ACTIONS[change.kind], change.urn, detail)
 
 
 def _policy_event(action: Action, policy: Policy) -> Event:
