@@ -4,6 +4,7 @@ Only commands of git are used that run no program of the repository's configurat
 """
 
 import os
+import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
@@ -13,6 +14,12 @@ from typing import IO, NamedTuple, Self
 
 MESSAGE = "(commit message)"
 _READ = 64 * 1024
+# A hook of git sets variables that name another repository.
+_GIT = (
+    "env",
+    *(f"--unset=GIT_{name}" for name in ("DIR", "COMMON_DIR", "WORK_TREE", "INDEX_FILE", "OBJECT_DIRECTORY")),
+)
+_GIT += ("GIT_ALLOW_PROTOCOL=none", "LC_ALL=C", "git")
 _NO_PROGRAMS = ("-c", "core.fsmonitor=false", "-c", f"core.hooksPath={os.devnull}")
 _NO_FILE = "160000"  # the mode of a submodule
 
@@ -60,13 +67,9 @@ def versions(repository: Path) -> Iterator[Version]:
 
 class _Git:
     def __init__(self, repository: Path) -> None:
+        if shutil.which("git") is None:
+            raise HistoryError(0, "The history needs git, which is not installed", str(repository))
         self._repository = repository
-        environment = {
-            name: value
-            for name, value in os.environ.items()
-            if not name.startswith("GIT_") or name.startswith("GIT_CONFIG")
-        }
-        self._environment = environment | {"GIT_ALLOW_PROTOCOL": "none", "LC_ALL": "C"}
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `__exit__`
 
     def __enter__(self) -> Self:
@@ -138,16 +141,12 @@ class _Git:
         answers.read(1)
 
     def _start(self, source: IO[bytes] | int | None, *words: str) -> "subprocess.Popen[bytes]":
-        try:
-            return subprocess.Popen(  # noqa: S603 - the words are ours
-                ["git", "-C", str(self._repository), *_NO_PROGRAMS, *words],  # noqa: S607 - of the user's path, as in a shell
-                stdin=subprocess.DEVNULL if source is None else source,
-                stdout=subprocess.PIPE,
-                stderr=self._errors,
-                env=self._environment,
-            )
-        except FileNotFoundError:
-            raise HistoryError(0, "The history needs git, which is not installed", str(self._repository)) from None
+        return subprocess.Popen(  # noqa: S603 - the words are ours
+            [*_GIT, "-C", str(self._repository), *_NO_PROGRAMS, *words],
+            stdin=subprocess.DEVNULL if source is None else source,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+        )
 
 
 def _fields(stream: IO[bytes]) -> Iterator[bytes]:
