@@ -14,6 +14,7 @@ from tests.support.waiting import until
 
 LIMITS = """query ($id: String!) { listAccessTokens(input: {filters: [{field: "id", values: [$id]}]}) {
   tokens { id scopes audience allowedNetworks } } }"""
+REVOKE = "mutation ($id: String!) { revokeAccessToken(tokenId: $id) }"
 ROTATE = "mutation ($id: String!) { rotateAccessToken(tokenId: $id) { accessToken } }"
 UNREADABLE = ('{"regions":["eu"]}', '{"scopes":7}', "[]", "no JSON")
 ROUNDS = 10
@@ -75,3 +76,12 @@ def test_unreadable_token_is_listed_without_any_right_and_can_be_revoked(changea
     assert [error["extensions"]["reason"] for error in refused] == ["internal"]
     assert server.revoke(bad["metadata"]["id"])
     assert server.verify(bad["accessToken"]).status_code == 500
+
+
+def test_holder_can_revoke_an_unreadable_token(changeable: tuple[Server, Change]) -> None:
+    server, _ = changeable
+    bad = spoil(changeable, UNREADABLE[0])
+    with closing(plain_client(server.url)) as client:
+        assert client.post("/oauth2/revoke", data={"token": bad["accessToken"]}).status_code == 200
+    refused = server.post(REVOKE, {"id": bad["metadata"]["id"]}, actor=ADMIN).json()["errors"]
+    assert [error["extensions"]["reason"] for error in refused] == ["already_revoked"]

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
@@ -122,18 +123,27 @@ def test_failed_attempt_names_the_host_that_cannot_be_resolved(server: Server) -
     server.ask('mutation { deleteWebhook(id: "nowhere") }', actor=ADMIN)
 
 
-def test_name_that_changes_its_address_is_checked_with_each_attempt() -> None:
-    """In a network of its own with a name server that first answers with a public address, then with loopback, where a
-    program listens.
-    """
+@pytest.fixture(scope="module")
+def in_own_network() -> dict[str, Any]:
+    """What a program found in a network of its own, with a name server of its own: tests/support/rebinding.py."""
     if not has_namespaces():
         missing("needs root and network namespaces: unshare")
     words = ["unshare", "--net", "--mount", sys.executable, "-m", "tests.support.rebinding"]
     ran = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
     assert ran.returncode == 0, ran.stderr
-    told = json.loads(ran.stdout)
-    first, second = told["errors"]
+    found: dict[str, Any] = json.loads(ran.stdout)
+    return found
+
+
+def test_name_that_changes_its_address_is_checked_with_each_attempt(in_own_network: dict[str, Any]) -> None:
+    """The name server first answers with a public address, then with loopback, where a program listens."""
+    first, second = in_own_network["errors"]
     assert "Cannot connect: 8.8.8.8" in first  # to the public address, which cannot be reached from there
     assert "127.0.0.1, which is not public" in second
-    assert told["connections"] == 0
-    assert told["lookups"] == 2
+    assert in_own_network["connections"] == 0
+    assert in_own_network["lookups"] == 2
+
+
+def test_webhooks_whose_names_hang_do_not_delay_the_identity_provider(in_own_network: dict[str, Any]) -> None:
+    """While all lookups of webhooks hang, the provider's name is resolved, and its listener closes the connection."""
+    assert in_own_network["provider"] == "invalid"

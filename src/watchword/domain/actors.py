@@ -215,9 +215,9 @@ def system_precondition(origin: str, request_id: str = "") -> WritePrecondition:
     return WritePrecondition(actor=SYSTEM_ACTOR, bearer_id=None, policy_version=0, peer=origin, request_id=request_id)
 
 
-def possession_precondition(bearer: Bearer, peer: str, request_id: str) -> WritePrecondition:
+def possession_precondition(actor: str, token_id: str, peer: str, request_id: str) -> WritePrecondition:
     """For the holder of a token who revokes it."""
-    return WritePrecondition(bearer.actor, bearer.token_id, 0, peer, request_id, by_possession=True)
+    return WritePrecondition(actor, token_id, 0, peer, request_id, by_possession=True)
 
 
 class EffectiveRights(NamedTuple):

@@ -22,13 +22,14 @@ from watchword.domain.outbound import (
 
 MAX_LOOKUPS = 32
 STACK = 512 * 1024
-_lookups = asyncio.Semaphore(MAX_LOOKUPS)
+# A lookup cannot be cancelled. Those of webhooks' hosts, which may hang, must not delay that of the identity provider.
+_lookups, _operator_lookups = asyncio.Semaphore(MAX_LOOKUPS), asyncio.Semaphore(MAX_LOOKUPS)
 _NEEDS_HTTPS = "it must begin with https://. WATCHWORD_WEBHOOK_ALLOW_HTTP can allow http."
 
 
 async def addresses_of(url: OutboundUrl, rule: AddressRule | None) -> list[Address]:
     try:
-        addresses = await _resolve(url)
+        addresses = await _resolve(url, _operator_lookups if rule is None else _lookups)
     except OSError as error:
         check_scheme(url, rule, is_inside=False)
         reason = f"The host name {url.host} cannot be resolved ({error.strerror or error})."
@@ -50,7 +51,7 @@ def check_scheme(url: OutboundUrl, rule: AddressRule | None, *, is_inside: bool)
         raise OutboundError(OutboundProblem.NOT_ALLOWED, _NEEDS_HTTPS)
 
 
-async def _resolve(url: OutboundUrl) -> list[Address]:
+async def _resolve(url: OutboundUrl, lookups: asyncio.Semaphore) -> list[Address]:
     """In a thread of its own: a slow name server delays no other request."""
     with suppress(ValueError):
         return [ipaddress.ip_address(url.host)]
@@ -60,7 +61,7 @@ async def _resolve(url: OutboundUrl) -> list[Address]:
     found: asyncio.Future[list[Address]] = loop.create_future()
 
     def settle(set_outcome: Callable[[], None]) -> None:
-        _lookups.release()
+        lookups.release()
         if not found.done():
             set_outcome()
 
@@ -74,6 +75,6 @@ async def _resolve(url: OutboundUrl) -> list[Address]:
             outcome = partial(found.set_exception, error if isinstance(error, OSError) else OSError(str(error)))
         loop.call_soon_threadsafe(settle, outcome)
 
-    await _lookups.acquire()
+    await lookups.acquire()
     threading.Thread(target=look_up, daemon=True).start()
     return await found

@@ -202,7 +202,9 @@ class Authority:
             raise not_accepted(_subject(bearer)._replace(cause="network"))
         if not bearer.pending:
             return bearer
-        await self._store.note_first_use(possession_precondition(bearer, client, request_id), bearer.token_id)
+        await self._store.note_first_use(
+            possession_precondition(bearer.actor, bearer.token_id, client, request_id), bearer.token_id
+        )
         return _require_live(await self._store.find_bearer(bearer.token_id))
 
 

@@ -266,14 +266,14 @@ class Tokens:
         """Revoke a token for its holder; an unknown or ended one is ignored. That of a suspended actor is revoked too,
         or it would be valid again when the actor is reactivated. `by_scan`: a scan found it, which has an event.
         """
-        bearer = await self._store.find_bearer(self._authority.token_id(token))
-        if bearer is None or (bearer.has_ended and bearer.revoked_at is None):
+        found = await self._store.get_token(self._authority.token_id(token))
+        if found is None or found.status(self._clock()) is TokenStatus.EXPIRED:
             return
-        if by_scan and bearer.revoked_at is None:
-            await self._note_scan(bearer, peer, request_id)
+        if by_scan and found.revoked_at is None:
+            await self._note_scan(found, peer, request_id)
         try:
             revocation = await self._store.revoke_token(
-                possession_precondition(bearer, peer, request_id), bearer.token_id, None
+                possession_precondition(found.actor_urn, found.id, peer, request_id), found.id, None
             )
         except Fault as fault:
             if fault.reason not in (Reason.ALREADY_REVOKED, Reason.TOKEN_NOT_FOUND):
@@ -281,13 +281,11 @@ class Tokens:
         else:
             self._counters.revoked(revocation.number)
 
-    async def _note_scan(self, bearer: Bearer, peer: str, request_id: str) -> None:
+    async def _note_scan(self, found: TokenRecord, peer: str, request_id: str) -> None:
         """Write the event before the revocation, so that it is recorded even if that fails."""
-        found = await self._store.get_token(bearer.token_id)
-        detail = {} if found is None else {"name": found.name, "ownerUrn": found.owner_urn}
         event = KeptEvent(
-            *(self._clock(), SYSTEM_ACTOR, None, Action.TOKEN_FOUND_BY_SCAN.value, bearer.token_id, peer, request_id),
-            {"actorUrn": bearer.actor, **detail},
+            *(self._clock(), SYSTEM_ACTOR, None, Action.TOKEN_FOUND_BY_SCAN.value, found.id, peer, request_id),
+            {"actorUrn": found.actor_urn, "name": found.name, "ownerUrn": found.owner_urn},
         )
         await self._store.add_events([event])
 
