@@ -7,9 +7,9 @@ from playwright.sync_api import Page, expect
 
 from tests.console.conftest import Windows
 from tests.support.console import Console
-from tests.support.server import CREATE_POLICY, GENERATE
+from tests.support.server import CREATE_POLICY, GENERATE, MANAGE_ALL
 
-AUDIT = "View Audit Log"
+AUDIT, AUDIT_LOG = "View Audit Log", "VIEW_AUDIT_LOG"
 
 
 def check_privilege(page: Page, actor: str, privilege: str) -> None:
@@ -97,9 +97,7 @@ def test_permission_check_names_the_granting_group_and_privilege(console: Consol
     )
     page = window(console.root).open(f"/console/policies?actor={member.urn}&privilege={GENERATE}")
     expect(page.locator("#answer li")).to_have_text(
-        re.compile(
-            rf"Team {member.name} names their group {member.name}, by “Manage All Access Tokens”, which includes it"
-        )
+        re.compile(rf"Team {member.name} names their group Team, by “Manage All Access Tokens”, which includes it")
     )
 
 
@@ -151,6 +149,34 @@ def test_matrix_reaches_all_who_hold_a_right(console: Console, window: Windows) 
             break
         pages.get_by_role("link", name="Next").click()
     assert set(users) <= seen
+    console.ask("mutation ($urn: String!) { deletePolicy(urn: $urn) }", {"urn": urn})
+
+
+def test_groups_are_shown_by_name_wherever_a_policy_names_them(console: Console, window: Windows) -> None:
+    viewer = console.person("viewer", "VIEW_POLICIES")
+    group, unnamed = f"urn:li:corpGroup:{viewer.name}", f"urn:li:corpGroup:{viewer.name}-unnamed"
+    console.ask(f'mutation {{ createGroup(input: {{id: "{viewer.name}", name: "Name of {viewer.name}"}}) }}')
+    console.ask(f'mutation {{ addGroupMembers(input: {{groupUrn: "{group}", userUrns: ["{viewer.urn}"]}}) }}')
+    # With the most privileges, they are on the first page of the matrix.
+    rights = {"type": "PLATFORM", "state": "ACTIVE", "privileges": ["MANAGE_POLICIES", MANAGE_ALL, AUDIT_LOG]}
+    policy = {**rights, "name": f"Of groups {viewer.name}", "actors": {"groups": [group, unnamed]}}
+    urn = console.ask(CREATE_POLICY, {"input": policy})["createPolicy"]
+
+    opened = window(console.root)
+    page = opened.open(f"/console/policies?q=groups+{viewer.name}&may={AUDIT_LOG}")
+    row = page.get_by_role("table", name="Policies").get_by_role("row").filter(has_text=f"Of groups {viewer.name}")
+    for text, title in ((f"group Name of {viewer.name}", group), (f"group {viewer.name}-unnamed", unnamed)):
+        expect(row.get_by_text(text, exact=True)).to_have_attribute("title", title)
+        header = page.locator(f'.matrix th[title="{title}"]')
+        expect(header).to_have_text(text)
+    expect(page.locator("#holders")).to_contain_text(f"to the group Name of {viewer.name}")
+
+    opened.go(page, f"/console/actors?q={viewer.name}")
+    named = page.get_by_role("row").filter(has_text=viewer.name).get_by_text(f"Name of {viewer.name}", exact=True)
+    expect(named).to_have_attribute("title", group)
+    opened.go(page, f"/console/actors/{viewer.urn}")
+    panel = page.get_by_role("dialog", name=viewer.name)
+    expect(panel.get_by_role("link", name=f"Name of {viewer.name}").locator("span")).to_have_attribute("title", group)
     console.ask("mutation ($urn: String!) { deletePolicy(urn: $urn) }", {"urn": urn})
 
 
@@ -219,7 +245,7 @@ def test_policy_for_no_one_or_with_a_dangerous_privilege_asks_first(console: Con
     holders = page.get_by_role("table", name="Who holds it, and by which policy")
     expect(holders.get_by_role("row", name=re.compile("Grace Chief"))).to_contain_text(name)
     expect(holders.get_by_role("row", name=re.compile(helper.name))).to_contain_text(
-        f"{name} to the group {helper.name}"
+        f"{name} to the group Helpers of Grace"
     )
     expect(page).to_have_url(re.compile("may=MANAGE_POLICIES"))
     expect(page.locator("#holders")).to_contain_text(

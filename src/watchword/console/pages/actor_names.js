@@ -10,6 +10,19 @@ export const GROUP = "urn:li:corpGroup:";
 /** @param {string} urn the name of a group */
 export const groupName = (urn) => (urn.startsWith(GROUP) ? urn.slice(GROUP.length) : urn);
 
+/** @typedef {{text: string, title?: string}} Named */
+
+/**
+ * Whom a policy names, with their urns.
+ * @param {import("./policies.js").Actors} actors @param {(urn: string) => string} nameOfGroup @returns {Named[]}
+ */
+export const whom = (actors, nameOfGroup) => [...(actors.allUsers ? [{ text: "all users" }] : []),
+  ...actors.groups.map((urn) => ({ text: `group ${nameOfGroup(urn)}`, title: urn })),
+  ...actors.resolvedUsers.map((user) => ({ text: actorName(user.urn, user.displayName), title: user.urn }))];
+
+/** With commas, the urns on hover. @param {Named[]} named */
+export const listed = (named) => named.map(({ text, title }, index) => html`${index ? ", " : ""}${title ? html`<span title="${title}">${text}</span>` : text}`);
+
 /** @param {string} text words with spaces or commas between them */
 export const wordsIn = (text) => text.split(/[\s,]+/).filter(Boolean);
 

@@ -5,7 +5,7 @@ import { graphql } from "../api.js";
 import { ACCOUNT, counted, time } from "../format.js";
 import { ask, field, panel } from "../components.js";
 import { actorStatus } from "./actors.js";
-import { actorLink, actorPath, actorName, groupName, mayOffboard, offboardingPath, urnCode } from "./actor_names.js";
+import { actorLink, actorPath, actorName, mayOffboard, offboardingPath, urnCode } from "./actor_names.js";
 
 const ACTOR = `query Actor($urn: String!, $root: String!) {
   getActor(urn: $urn) { urn displayName email status changedAt changedBy changedByName liveTokenCount suspendedTokenCount sessionCount groups externalGroups
@@ -18,15 +18,16 @@ const NAME = `mutation Name($input: SetActorInput!) { setActor(input: $input) }`
 const ROOT = "urn:li:servicePolicy:root";
 
 /**
- * @param {{urn: string, me: import("../shell.js").Me, close: string, query: URLSearchParams,
+ * @param {{urn: string, me: import("../shell.js").Me, named: import("../group_names.js").GroupNames, close: string, query: URLSearchParams,
  *   signal: AbortSignal, done: (said: unknown, close?: boolean) => Promise<void>}} what
  */
-export async function actorPanel({ urn, me, close, signal, done }) {
+export async function actorPanel({ urn, me, named, close, signal, done }) {
   const found = await graphql(ACTOR, { urn, root: ROOT }, { signal });
   const actor = found.getActor;
   const name = actorName(urn, actor.displayName);
   /** @type {string[]} */
   const groups = actor.groups;
+  await named.look(groups, signal);
   const isRoot = found.getPolicy.actors.users.includes(urn);
   const suspended = actor.status === "SUSPENDED";
   const privileges = found.listPrivileges.filter((/** @type {{name: string}} */ one) =>
@@ -84,9 +85,9 @@ export async function actorPanel({ urn, me, close, signal, done }) {
         <dt>Urn</dt><dd>${urnCode(urn)}</dd>
         <dt>Tokens</dt><dd>${me.privileges.manageTokens ? html`<a href="/console/all-tokens?actor=${encodeURIComponent(urn)}">${tokens}</a>` : tokens}</dd>
         <dt>Groups</dt><dd>${groups.length ? html`<ul class="grants">${groups.map((/** @type {string} */ group) => html`<li><a
-          href="${actorPath(group)}?show=groups">${groupName(group)}</a></li>`)}</ul>` : "none"}</dd>
+          href="${actorPath(group)}?show=groups">${named.shown(group)}</a></li>`)}</ul>` : "none"}</dd>
         ${actor.externalGroups.length ? html`<dt>Groups by sign-in</dt><dd><ul class="grants">${actor.externalGroups.map(
-          (/** @type {string} */ group) => html`<li>${groupName(group)}</li>`)}</ul></dd>` : null}
+          (/** @type {string} */ group) => html`<li>${named.shown(group)}</li>`)}</ul></dd>` : null}
         ${actor.identity ? html`<dt>Signs in as</dt><dd><code>${actor.identity.subject}</code> at ${actor.identity.issuer},
           last ${time(actor.identity.signedInAt)}</dd>` : null}
         <dt>Sessions</dt><dd><a href="/console/sessions?actor=${encodeURIComponent(urn)}">${counted(actor.sessionCount, "session")}</a></dd>

@@ -5,6 +5,7 @@ import { graphql } from "../api.js";
 import { actor, inTerminal, number, time } from "../format.js";
 import { ask, empty, errorLine, field, loadList, notice, pageOf, pager, status, table } from "../components.js";
 import { go, goQuery, setHooks, withQuery } from "../router.js";
+import { groupNames } from "../group_names.js";
 import { actorPanel } from "./actor_panel.js";
 import { backTo, openPanel } from "./forms.js";
 import { groupPanel } from "./group_panel.js";
@@ -30,6 +31,7 @@ export const actorStatus = (one) => (one.status === "SUSPENDED" ? status("revoke
 /** @param {import("../router.js").Context} context */
 export async function page(context) {
   const { root, me } = context;
+  const named = groupNames(me);
   let at = context;
   render(root, html`<div class="page-head" id="head"></div><ul class="numbers" id="kinds"></ul>
     <div id="said-here"></div><div class="filters" id="filters"></div><div id="list" class="stack"></div>`);
@@ -66,6 +68,7 @@ export async function page(context) {
     const only = at.query.get("suspended") === "1";
     const found = (await graphql(ACTORS, { input: { query, cursor, onlySuspended: only } }, { signal })).listActors;
     const rows = /** @type {Actor[]} */ (found.actors);
+    await named.look(rows.flatMap((one) => one.groups), signal);
     render(place("list"), rows.length ? html`${actorTable(rows)}${further(cursor, found.cursor)}` : noActors(only));
   });
 
@@ -73,8 +76,8 @@ export async function page(context) {
     caption: "Actors", rows, rowClass: (one) => (one.urn === at.params[0] ? "here" : ""),
     columns: [
       { label: "Name", cell: (one) => html`<a id="${one.urn}" href="${withQuery({ cursor: at.query.get("cursor") }, actorPath(one.urn))}">${actor(one.urn, one.displayName)}</a>` },
-      { label: "Groups", cell: (one) => (one.groups.length ? html`<span>${one.groups.slice(0, 3).map(groupName).join(", ")}${one.groups.length > 3
-        ? html` <span class="quiet" title="${one.groups.map(groupName).join(", ")}">and ${number(one.groups.length - 3)} more</span>` : null}</span>`
+      { label: "Groups", cell: (one) => (one.groups.length ? html`<span>${one.groups.slice(0, 3).map((urn, index) => html`${index ? ", " : ""}${named.shown(urn)}`)}${one.groups.length > 3
+        ? html` <span class="quiet" title="${one.groups.map(named.name).join(", ")}">and ${number(one.groups.length - 3)} more</span>` : null}</span>`
         : html`<span class="quiet">none</span>`) },
       { label: "Live tokens", class: "number", cell: (one) => `${number(one.liveTokenCount)}${one.liveTokenCount < MOST_COUNTED ? "" : "+"}` },
       { label: "Status changed", class: "nowrap", cell: (one) => time(one.changedAt) },
@@ -141,7 +144,7 @@ export async function page(context) {
     }
     const close = withQuery({ cursor: at.query.get("cursor"), members: null }, "/console/actors");
     try {
-      openPanel(root, await (urn.startsWith(GROUP) ? groupPanel : actorPanel)({ urn, me, close, query: at.query, signal: at.signal, done }));
+      openPanel(root, await (urn.startsWith(GROUP) ? groupPanel : actorPanel)({ urn, me, named, close, query: at.query, signal: at.signal, done }));
     } catch (error) {
       if (error instanceof DOMException && error.name === "AbortError") return;
       openPanel(root, null);

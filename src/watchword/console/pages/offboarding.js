@@ -11,7 +11,8 @@ import { lastUsed, typedFrom } from "../damage.js";
 import { keepDraft } from "../drafts.js";
 import { go, setHooks, withQuery } from "../router.js";
 import { statusOf } from "../token_display.js";
-import { actorLink, actorName, actorPath, groupName, urnCode } from "./actor_names.js";
+import { groupNames } from "../group_names.js";
+import { actorLink, actorName, actorPath, urnCode } from "./actor_names.js";
 
 /**
  * @typedef {import("../token_display.js").Token} Token
@@ -36,7 +37,6 @@ const PLAN = `mutation Offboarding($urn: String!) { offboardActor(input: {urn: $
   serviceAccounts { urn displayName status } policies { urn name editable source }
   suspension { at actorUrn actorName tokens ${REVOKED} tokensForOthers ${REVOKED} sessionCount groups ${FORMER} policies ${FORMER} } } }`;
 const USES = `query Uses($input: ListAccessTokensInput) { listAccessTokens(input: $input) { total tokens { name actorUrn lastUsedAt lastNetwork } } }`;
-const GROUPS = `{ listGroups(input: {count: 1000}) { groups { urn name } } }`;
 const SUSPEND = `mutation Suspend($urn: String!) { updateUserStatus(urn: $urn, status: SUSPENDED) }`;
 const REVOKE = `mutation Revoke($input: RevokeAccessTokensInput!) { revokeAccessTokens(input: $input) { count } }`;
 const LEAVE = `mutation Leave($urn: String!) { offboardActor(input: {urn: $urn, dryRun: false}) { receipt { groups tokens { count } } } }`;
@@ -70,9 +70,7 @@ export async function page(context) {
   let shown = null;
   /** @type {Set<string>} ids of tokens, kept when the list loads again */
   let selected = new Set();
-  /** @type {Map<string, string>} */
-  let groupsNamed = new Map();
-  const nameOfGroup = (/** @type {string} */ group) => groupsNamed.get(group) ?? groupName(group);
+  const named = groupNames(me);
   render(root, html`<div class="page-head"><h1 id="title">Offboard ${actorName(urn)}</h1>
       <a class="button" href="${actorPath(urn)}">Back to the actor</a></div>
     <p class="quiet lead">Each step shows what there is before it changes anything. Leave at any time: the service knows what is done.</p>
@@ -87,8 +85,7 @@ export async function page(context) {
 
   const load = () => loadList(place("offboarding"), at.signal, async (signal) => {
     const plan = /** @type {Plan} */ ((await graphql(PLAN, { urn }, { signal })).offboardActor);
-    const [uses, names] = await Promise.all([usesOf(plan.serviceAccounts, signal), groupNames(plan.groups, signal)]);
-    groupsNamed = new Map([...groupsNamed, ...names]);
+    const [uses] = await Promise.all([usesOf(plan.serviceAccounts, signal), named.look(plan.groups, signal)]);
     const left = leftIn(plan);
     const asked = STEPS.find(([word]) => word === at.query.get("step"))?.[0];
     const step = asked ?? STEPS.find(([word]) => left[word] > 0)?.[0] ?? "receipt";
@@ -168,8 +165,8 @@ export async function page(context) {
       : html`<p>No service account was created by ${name}.</p>`),
 
     access: (plan, name) => html`<h3>${counted(plan.groups.length, "group")}</h3>
-      ${plan.groups.length ? html`<ul class="grants">${plan.groups.map((group) => html`<li><a href="${actorPath(group)}?show=groups" title="${group}">${nameOfGroup(group)}</a></li>`)}</ul>
-        ${declared(plan.declaredGroups.map((group) => ({ ...group, name: nameOfGroup(group.urn) })), name)}
+      ${plan.groups.length ? html`<ul class="grants">${plan.groups.map((group) => html`<li><a href="${actorPath(group)}?show=groups" title="${group}">${named.name(group)}</a></li>`)}</ul>
+        ${declared(plan.declaredGroups.map((group) => ({ ...group, name: named.name(group.urn) })), name)}
         ${plan.suspension && !plan.tokenCount ? html`<p><button type="button" class="danger" id="leave-groups" @click=${(/** @type {Event} */ event) => act(event, async () => {
           const { receipt } = (await graphql(LEAVE, { urn })).offboardActor;
           return html`Removed <strong>${name}</strong> from ${counted(receipt.groups.length, "group")}.`;
@@ -198,7 +195,7 @@ export async function page(context) {
         <dt>Groups</dt><dd>${plan.groups.length ? `member of ${counted(plan.groups.length, "group")}` : "member of none"}${removedFrom(plan.suspension?.groups)}</dd>
         <dt>Policies</dt><dd>${plan.policies.length ? `named by ${counted(plan.policies.length, "policy", "policies")}` : "named by none"}${removedFrom(plan.suspension?.policies)}</dd>
         <dt>Read</dt><dd>${exact(Date.now())} by ${actor(me.urn, me.displayName)} at ${location.origin}</dd></dl>
-      ${declared([...plan.declaredGroups.map((group) => ({ ...group, name: nameOfGroup(group.urn) })), ...plan.suspension?.groups ?? []], name)}
+      ${declared([...plan.declaredGroups.map((group) => ({ ...group, name: named.name(group.urn) })), ...plan.suspension?.groups ?? []], name)}
       <h3>Left alone</h3>${leftAlone(plan, name, uses)}
       <form class="note">${field({ id: "note", label: "Note", optional: true, hint: "Printed with the receipt. It is not stored by the service.",
         control: html`<textarea id="note" name="note" maxlength="2000" aria-describedby="note-hint"></textarea>` })}<p class="printed-note text"></p></form>
@@ -219,7 +216,7 @@ export async function page(context) {
         ? [`${number(plan.tokensForOthersCount - plan.tokensForOthers.length)} more tokens of others.`] : []),
       ...plan.serviceAccounts.map((one) => html`The service account <strong>${one.displayName}</strong>: ${inUse.has(one.urn)
         ? "a program uses it" : "it does not depend on its creator"}.`),
-      ...plan.groups.map((group) => html`The group <strong>${nameOfGroup(group)}</strong>: ${name} is still a member.`),
+      ...plan.groups.map((group) => html`The group <strong>${named.name(group)}</strong>: ${name} is still a member.`),
       ...plan.policies.map((policy) => html`The policy <strong>${policy.name}</strong>, which names ${name}: ${policy.source === "API"
         ? "it grants nothing while the suspension lasts" : whyKept(policy)}.`),
     ];
@@ -357,14 +354,6 @@ const isRemovable = (policy) => policy.editable && policy.source === "API";
 
 /** @param {Policy} policy that is not removable */
 const whyKept = (policy) => (policy.source === "FILE" ? "it comes from a policy file: change the file" : "the service writes it at each start");
-
-/** The names of these groups, as far as they were made here. @param {string[]} urns @param {AbortSignal} signal */
-async function groupNames(urns, signal) {
-  if (!urns.length) return [];
-  /** @type {{urn: string, name: string}[]} */
-  const all = (await graphql(GROUPS, {}, { signal })).listGroups.groups;
-  return all.filter((one) => urns.includes(one.urn)).map((one) => /** @type {[string, string]} */ ([one.urn, one.name]));
-}
 
 /** Live tokens of the accounts, the last used first. @param {Account[]} accounts @param {AbortSignal} signal @returns {Promise<Use[]>} */
 async function usesOf(accounts, signal) {

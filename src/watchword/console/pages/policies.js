@@ -5,10 +5,11 @@ import { graphql } from "../api.js";
 import { actor, counted, inTerminal, number } from "../format.js";
 import { empty, errorLine, loadList, notice, pageOf, pager, status, table } from "../components.js";
 import { go, goQuery, setHooks, withQuery } from "../router.js";
+import { groupNames } from "../group_names.js";
 import { backTo, openPanel, send } from "./forms.js";
 import { matrix, scopesOf } from "./privilege_matrix.js";
 import { actorPicker, isUrn } from "../actor_picker.js";
-import { actorPath, actorName, groupName } from "./actor_names.js";
+import { actorPath, actorName, listed, whom } from "./actor_names.js";
 import { dangerMark, escalates } from "./policy_effect.js";
 import { policyPanel } from "./policy_form.js";
 
@@ -47,6 +48,7 @@ export async function page(context) {
   /** @type {Privilege[]} */
   const privileges = (await graphql(KNOWN, {}, { signal: context.signal })).listPrivileges;
   const nameOfPrivilege = (/** @type {string} */ word) => privileges.find((one) => one.name === word)?.displayName ?? word;
+  const named = groupNames(me);
   let at = context;
   const picker = actorPicker(me, { id: "asked-actor", required: true, change: () => undefined });
 
@@ -79,20 +81,21 @@ export async function page(context) {
       input: { ...pageOf(at.query), query: at.query.get("q") }, all: { count: MOST },
     }, { signal });
     const rows = /** @type {Policy[]} */ (found.page.policies);
+    await named.look([...rows, ...found.all.policies].flatMap((policy) => policy.actors.groups), signal);
     render(place("list"), rows.length || found.page.total ? html`${policies(rows)}${pager({ ...found.page, shown: rows.length })}`
       : empty({ title: "No policy matches", sentence: "No policy has this text in its name or description.",
         action: html`<a class="button" href="/console/policies">Show all</a>` }));
     render(place("known-scopes"), scopesOf(found.all.policies).map((scope) => html`<option value="${scope}"></option>`));
-    render(place("matrix"), matrix(found.all.policies, privileges, found.all.total, at.query));
+    render(place("matrix"), matrix(found.all.policies, privileges, found.all.total, at.query, named.name));
   });
 
   const policies = (/** @type {Policy[]} */ rows) => table({
     caption: "Policies", rows, rowClass: (policy) => (policy.urn === at.params[0] ? "here" : ""),
     columns: [
       { label: "Name", cell: (policy) => html`<a id="${policy.urn}" href="${withQuery({}, policyPath(policy.urn))}">${policy.name}</a>` },
-      { label: "Grants", cell: (policy) => html`${firstThree([...policy.privileges.map(nameOfPrivilege), ...policy.scopes])}
+      { label: "Grants", cell: (policy) => html`${firstThree([...policy.privileges.map(nameOfPrivilege), ...policy.scopes].map((text) => ({ text })))}
         ${[...policy.privileges, ...policy.scopes].some((word) => escalates(privileges, word)) ? dangerMark() : null}` },
-      { label: "To", class: "to", cell: (policy) => firstThree(whom(policy)) },
+      { label: "To", class: "to", cell: (policy) => firstThree(whom(policy.actors, named.name)) },
       { label: "Source", class: "nowrap", cell: (policy) => SOURCES[policy.source] + (policy.set ? ` (${policy.set})` : "") },
       { label: "Status", cell: (policy) => (policy.state === "ACTIVE" ? status("live", "active") : status("off", "inactive")) },
     ],
@@ -135,6 +138,7 @@ export async function page(context) {
     if (!privilege) return;
     try {
       const found = (await graphql(HOLDERS, { input: { privilege, count: MOST_HOLDERS } }, { signal: at.signal })).listPrivilegeHolders;
+      await named.look(groupsOf(found.holders), at.signal);
       render(place("holders"), holders(privilege, found));
     } catch (error) {
       if (error instanceof DOMException && error.name === "AbortError") return;
@@ -160,7 +164,7 @@ export async function page(context) {
         { label: "Who", class: "light", cell: ([urn, some]) => (urn === null ? "All users" : html`<a href="${actorPath(urn)}">${actor(urn, some[0].actorName)}</a>
           ${some[0].status === "SUSPENDED" ? status("off", "suspended") : null}`) },
         { label: "By policy", cell: ([, some]) => html`<ul class="plain-list">${some.map((one) => html`<li><a href="${withQuery({}, policyPath(one.policyUrn))}">${one.policyName}</a>${one.groupUrn
-          ? html` to the group <a href="${actorPath(one.groupUrn)}?show=groups">${groupName(one.groupUrn)}</a>` : null}${one.privilege === privilege ? ""
+          ? html` to the group <a href="${actorPath(one.groupUrn)}?show=groups">${named.shown(one.groupUrn)}</a>` : null}${one.privilege === privilege ? ""
             : `, by “${nameOfPrivilege(one.privilege)}”`}</li>`)}</ul>` },
       ] })}</div>
       ${gaining}
@@ -183,12 +187,13 @@ export async function page(context) {
     const people = me.privileges.managePolicies || me.privileges.manageTokens;
     try {
       const { explainPrivilege: explained, corpUser } = await graphql(EXPLAIN, { input: { actorUrn, privilege }, urn: actorUrn, people }, { signal: at.signal });
+      await named.look(groupsOf(explained.grants), at.signal);
       render(place("answer"), html`<p><strong>${explained.allowed ? status("live", "Yes") : status("revoked", "No")}</strong>
           <a href="${actorPath(actorUrn)}" title="${actorUrn}">${actorName(actorUrn)}</a> may ${explained.allowed ? "" : "not "}${privileges.some((one) => one.name === privilege)
             ? "do" : "use the scope"} “${nameOfPrivilege(privilege)}”${explained.suspended ? ": the actor is suspended" : ""}.</p>
         ${corpUser?.exists || !people ? null : html`<p class="quiet small">No one of this name is known here yet.</p>`}
         ${explained.grants.length ? html`<ul class="grants">${explained.grants.map((/** @type {Grant} */ grant) => html`<li>
-          <a href="${withQuery({}, policyPath(grant.policyUrn))}">${grant.policyName}</a> ${grantText(grant)}${grant.privilege === privilege ? ""
+          <a href="${withQuery({}, policyPath(grant.policyUrn))}">${grant.policyName}</a> ${grantText(grant, named.shown)}${grant.privilege === privilege ? ""
             : `, by “${nameOfPrivilege(grant.privilege)}”, which includes it`}.</li>`)}</ul>` : null}
         ${explained.allowed ? null : html`<p>Their error message: <q>${explained.explanation}</q></p>`}`);
     } catch (error) {
@@ -206,7 +211,7 @@ export async function page(context) {
     try {
       const policy = urn === "new" ? null : (await graphql(ONE, { urn }, { signal: at.signal })).getPolicy;
       const close = withQuery({}, "/console/policies");
-      openPanel(root, await policyPanel({ policy, privileges, me, close, signal: at.signal, done }));
+      openPanel(root, await policyPanel({ policy, privileges, me, named, close, signal: at.signal, done }));
     } catch (error) {
       if (error instanceof DOMException && error.name === "AbortError") return;
       render(place("said-here"), errorLine(error, () => {
@@ -226,21 +231,20 @@ export async function page(context) {
   await show(context);
 }
 
-/** @param {Grant} grant */
-function grantText(grant) {
+/** @param {Grant[]} grants */
+const groupsOf = (grants) => grants.flatMap((one) => one.groupUrn ?? []);
+
+/** @param {Grant} grant @param {(urn: string) => unknown} shown a group */
+function grantText(grant, shown) {
   if (grant.via === "ALL_USERS") return "is for all users";
-  if (grant.via === "GROUP") return html`names their group <a href="${actorPath(grant.groupUrn ?? "")}">${groupName(grant.groupUrn ?? "")}</a>`;
+  if (grant.via === "GROUP") return html`names their group <a href="${actorPath(grant.groupUrn ?? "")}">${shown(grant.groupUrn ?? "")}</a>`;
   return "names them";
 }
 
-/** @param {{actors: Policy["actors"]}} policy */
-const whom = ({ actors }) => [...(actors.allUsers ? ["all users"] : []), ...actors.groups.map((urn) => `group ${groupName(urn)}`),
-  ...actors.resolvedUsers.map((user) => actorName(user.urn, user.displayName))];
-
-/** The first three, and how many more; the rest on hover. @param {string[]} words */
-function firstThree(words) {
-  if (!words.length) return html`<span class="quiet">no one</span>`;
-  const rest = words.length - 3;
-  return html`<span>${words.slice(0, 3).join(", ")}${rest > 0 ? html` <span class="quiet" title="${words.slice(3, 100).join(", ")}">and
+/** The first three, and how many more; the rest on hover. @param {import("./actor_names.js").Named[]} named */
+function firstThree(named) {
+  if (!named.length) return html`<span class="quiet">no one</span>`;
+  const rest = named.length - 3;
+  return html`<span>${listed(named.slice(0, 3))}${rest > 0 ? html` <span class="quiet" title="${named.slice(3, 100).map((one) => one.text).join(", ")}">and
     ${number(rest)} more</span>` : null}</span>`;
 }

@@ -7,7 +7,7 @@ import { actorPicker, subjectsIn } from "../actor_picker.js";
 import { keepDraft } from "../drafts.js";
 import { typedFrom } from "../damage.js";
 import { send } from "./forms.js";
-import { actorName, groupName, urnCode, wordsIn } from "./actor_names.js";
+import { listed, urnCode, whom, wordsIn } from "./actor_names.js";
 import { dangerMark, effectOf, effectText, escalates, isGrave, noOne } from "./policy_effect.js";
 import { scopesOf } from "./privilege_matrix.js";
 
@@ -26,11 +26,14 @@ const FIELDS = {
 };
 
 /**
- * @param {{policy: Policy | null, privileges: Privilege[], me: import("../shell.js").Me, close: string,
+ * @param {{policy: Policy | null, privileges: Privilege[], me: import("../shell.js").Me, named: import("../group_names.js").GroupNames, close: string,
  *   signal: AbortSignal, done: (said: unknown) => Promise<void>}} what without a policy: a new one
  */
-export async function policyPanel({ policy, privileges, me, close, signal, done }) {
-  if (policy && !(policy.editable && me.privileges.managePolicies)) return shown(policy, privileges, close);
+export async function policyPanel({ policy, privileges, me, named, close, signal, done }) {
+  if (policy && !(policy.editable && me.privileges.managePolicies)) {
+    await named.look(policy.actors.groups, signal);
+    return shown(policy, privileges, named, close);
+  }
   const known = await graphql(KNOWN, {}, { signal });
   /** @type {{urn: string, name: string, memberCount: number}[]} */
   const groups = known.listGroups.groups;
@@ -168,16 +171,18 @@ export async function policyPanel({ policy, privileges, me, close, signal, done 
   return node;
 }
 
-/** A policy that cannot be changed here. @param {Policy} policy @param {Privilege[]} privileges @param {string} close */
-const shown = (policy, privileges, close) => panel({
+/**
+ * A policy that cannot be changed here.
+ * @param {Policy} policy @param {Privilege[]} privileges @param {import("../group_names.js").GroupNames} named @param {string} close
+ */
+const shown = (policy, privileges, named, close) => panel({
   title: policy.name, close,
   content: html`<p>${policy.editable ? "You may view this policy. To change it needs Manage Policies."
       : html`The service writes this policy at each start, from the setting <code>WATCHWORD_ROOT_ACTOR</code>. It cannot be changed
       or deleted here; change the setting and restart.`}</p>
     <dl class="facts"><dt>Status</dt><dd>${policy.state === "ACTIVE" ? status("live", "active") : status("off", "inactive")}</dd>
       <dt>Description</dt><dd>${policy.description ?? "–"}</dd>
-      <dt>To</dt><dd>${[...(policy.actors.allUsers ? ["all users"] : []), ...policy.actors.groups.map((urn) => `group ${groupName(urn)}`),
-        ...policy.actors.resolvedUsers.map((user) => actorName(user.urn, user.displayName))].join(", ") || "–"}</dd>
+      <dt>To</dt><dd>${whom(policy.actors, named.name).length ? listed(whom(policy.actors, named.name)) : "–"}</dd>
       <dt>Grants</dt><dd><ul class="grants">${privileges.filter((one) => policy.privileges.includes(one.name))
         .map((one) => html`<li>${one.displayName}: <span class="quiet">${one.allows}</span> ${one.escalates ? dangerMark() : null}</li>`)}
         ${policy.scopes.map((scope) => html`<li>Scope <code>${scope}</code> ${escalates(privileges, scope) ? dangerMark("every scope") : null}</li>`)}</ul></dd>

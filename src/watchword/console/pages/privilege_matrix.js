@@ -24,10 +24,10 @@ export const scopesOf = (policies) => [...new Set(policies.filter((one) => one.s
 const covers = (wildcard, scope) => wildcard !== scope && wildcard.endsWith("*") && scope.startsWith(wildcard.slice(0, -1));
 
 /**
- * @param {Policy[]} policies @param {Privilege[]} privileges @param {string[]} scopes
+ * @param {Policy[]} policies @param {Privilege[]} privileges @param {string[]} scopes @param {(urn: string) => string} nameOfGroup
  * @returns {Who[]} all users, then groups, then users
  */
-export function grid(policies, privileges, scopes) {
+export function grid(policies, privileges, scopes, nameOfGroup) {
   const includes = new Map(privileges.map((one) => [one.name, one.includes]));
   /** @type {Map<string, Who>} */
   const found = new Map();
@@ -37,7 +37,7 @@ export function grid(policies, privileges, scopes) {
     const named = [...(policy.actors.allUsers ? [ALL_USERS] : []), ...policy.actors.groups,
       ...policy.actors.resolvedUsers.map((user) => user.urn)];
     for (const key of named) {
-      const who = found.get(key) ?? { key, label: label(key, names.get(key)), kind: kind(key), held: new Map() };
+      const who = found.get(key) ?? { key, label: kind(key) === 1 ? nameOfGroup(key) : actorName(key, names.get(key)), kind: kind(key), held: new Map() };
       found.set(key, who);
       for (const privilege of policy.privileges) {
         hold(who, privilege, policy.name, true);
@@ -62,16 +62,15 @@ function hold(who, privilege, policy, whole) {
 
 /** @param {string} key */
 const kind = (key) => (key === ALL_USERS ? 0 : key.startsWith(GROUP) ? 1 : 2);
-/** @param {string} key @param {string | null} [name] */
-const label = (key, name) => (key.startsWith(GROUP) ? key.slice(GROUP.length) : actorName(key, name));
 
 /**
  * @param {Policy[]} policies @param {Privilege[]} privileges @param {number} total
  * @param {URLSearchParams} query its `who`: the page of actors
+ * @param {(urn: string) => string} nameOfGroup
  */
-export function matrix(policies, privileges, total, query) {
+export function matrix(policies, privileges, total, query, nameOfGroup) {
   const scopes = scopesOf(policies);
-  const all = grid(policies, privileges, scopes);
+  const all = grid(policies, privileges, scopes, nameOfGroup);
   /** @type {{name: string, rows: {key: string, label: unknown, title: string}[]}[]} */
   const parts = [
     { name: "Privileges here", rows: privileges.map((one) => ({ key: one.name, label: one.displayName, title: one.allows })) },

@@ -5,7 +5,8 @@ import { graphql } from "../api.js";
 import { actor, counted, exact, fullTime, number, relative, time, utc } from "../format.js";
 import { ask, codeBox, errorLine, field, latestSignal, loading, notice, panel, showingErrors, status, warning } from "../components.js";
 import { goQuery, withQuery } from "../router.js";
-import { actorLink, groupName } from "./actor_names.js";
+import { groupNames } from "../group_names.js";
+import { actorLink, listed } from "./actor_names.js";
 import { part } from "./operations.js";
 import { poll } from "./operation_panel.js";
 import { WEBHOOK, webhookState } from "./webhook_display.js";
@@ -41,6 +42,7 @@ const REASONS = {
  */
 export function webhookPanel({ root, webhook, me, close, changed, deleted }) {
   const { id } = webhook;
+  const named = groupNames(me);
   const node = panel({ title: webhook.name, close, content: html`<div class="webhook-facts followed"></div><div class="outcome" aria-live="polite"></div>
     <section class="followed" aria-labelledby="deliveries-title"><h3 id="deliveries-title">Deliveries</h3><div class="deliveries">${loading()}</div></section>` });
   const [facts, outcome, place] = [part(node, ".webhook-facts"), part(node, ".outcome"), part(node, ".deliveries")];
@@ -60,6 +62,7 @@ export function webhookPanel({ root, webhook, me, close, changed, deleted }) {
       if (seen === last) return;
       last = seen;
       now = found.getWebhook;
+      await named.look(now.groupUrns, at.signal);
       render(facts, shown());
       render(place, deliveries(found.listWebhookDeliveries, at.query));
     });
@@ -154,7 +157,7 @@ export function webhookPanel({ root, webhook, me, close, changed, deleted }) {
       <dt>URL</dt><dd class="mono">${now.url}</dd>
       <dt>Events</dt><dd>${now.actions.length ? now.actions.map((word, index) => html`${index ? ", " : ""}<code>${word}</code>`) : "all"}</dd>
       ${now.actorUrns.length ? html`<dt>Only by</dt><dd>${now.actorUrns.map((urn) => html`${actor(urn)} `)}</dd>` : null}
-      ${now.groupUrns.length ? html`<dt>Only about tokens of</dt><dd>${now.groupUrns.map(groupName).join(", ")}</dd>` : null}
+      ${now.groupUrns.length ? html`<dt>Only about tokens of</dt><dd>${listed(now.groupUrns.map((urn) => ({ text: named.name(urn), title: urn })))}</dd>` : null}
       <dt>Last delivery</dt><dd>${time(now.lastDeliveredAt, "none in 30 days")}</dd>
       <dt>Waiting</dt><dd>${number(now.waiting)}${now.dropped ? html` · <strong>${number(now.dropped)} dropped</strong>: replay since a time sends them` : null}</dd>
       ${now.failingSince ? html`<dt>Failing since</dt><dd>${time(now.failingSince)}${now.nextAttemptAt ? html`, next attempt ${time(now.nextAttemptAt)}` : null}</dd>` : null}
