@@ -99,10 +99,34 @@ def test_overview_of_all_tokens_names_owners_and_what_needs_attention(console: C
     settled(page)
 
 
-def test_person_without_privileges_sees_what_to_ask_for(console: Console, window: Windows) -> None:
-    page = window(console.person("nobody")).open("/")
+def test_person_who_may_not_list_tokens_reads_that_those_made_by_others_work(console: Console, window: Windows) -> None:
+    somebody = console.person("nobody")
+    page = window(somebody).open("/")
+    expect(page.locator("#numbers")).to_contain_text(
+        "No policy lets you create or list tokens of your own. Tokens that others created for you work."
+    )
     page.get_by_role("link", name="What to ask for").click()
-    expect(page.locator("main")).to_contain_text("Generate Personal Access Tokens")
+    main = page.locator("main")
+    expect(main).to_contain_text("Generate Personal Access Tokens")
+    expect(main).to_contain_text("Tokens that others created for you work, but you may not list them.")
+    expect(main).not_to_contain_text("No tokens yet")
+    assert console.server.verify(somebody.token).status_code == 204
+
+
+def test_person_who_may_see_tokens_made_by_others_sees_them(console: Console, window: Windows) -> None:
+    reader = console.person("reader", GENERATE)
+    page = window(reader).open("/console/tokens")
+    expect(page.get_by_role("row").filter(has_text="to sign in with")).to_be_visible()
+    manager = console.person("manager", "MANAGE_SERVICE_ACCOUNTS")
+    made = console.ask('mutation { createServiceAccount(input: {displayName: "Nightly"}) { urn } }')
+    account = made["createServiceAccount"]["urn"]
+    console.token(account, type="SERVICE_ACCOUNT", name="of the account", by=manager)
+    opened = window(manager)
+    page = opened.open("/console/tokens")
+    page.locator("main").get_by_role("link", name="service accounts").click()
+    expect(page.get_by_role("heading", name="Service accounts", level=1)).to_be_visible()
+    opened.go(page, f"/console/accounts/{account}")
+    expect(page.get_by_role("dialog", name="Nightly")).to_contain_text("of the account")
 
 
 def test_commands_of_the_first_steps_work(browser: Browser, make_server: Callable[..., Server], tmp_path: Path) -> None:

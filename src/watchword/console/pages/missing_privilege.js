@@ -20,8 +20,10 @@ export async function showWhyNot({ root, me, signal }) {
   render(root, html`<div class="stack narrow"><div class="page-head"><h1>My tokens</h1></div>
     ${errorLine(refusal)}
     ${me.tokenId ? html`<p>If the token is limited, the policies may be sufficient: sign in with another token.</p>` : null}
+    <p>Tokens that others created for you work, but you may not list them.${me.privileges.manageServiceAccounts
+      ? html` You may see tokens of <a href="/console/accounts">service accounts</a>.` : null}</p>
     <h2>What to ask for</h2>
-    <p>Without a policy, everything is denied. With the privilege <strong>Generate Personal Access Tokens</strong> you can create,
+    <p>With the privilege <strong>Generate Personal Access Tokens</strong> you can create,
       list and revoke your own tokens. Send this to someone who manages policies:</p>
     ${codeBox(ask, "Copy request")}
     <p>It applies from the next request on. <button type="button" @click=${() => location.reload()}>Reload</button></p></div>`);

@@ -55,7 +55,8 @@ export async function page(first) {
 
   const showNumbers = () => loadList(place("numbers"), signal, async (mine) => {
     if (!may.generatePersonalAccessTokens && !all) {
-      render(place("numbers"), html`<p>No policy lets you create or list tokens of your own. <a href="/console/tokens">What to ask for</a></p>`);
+      render(place("numbers"), html`<p>No policy lets you create or list tokens of your own. Tokens that others created for you
+        work. <a href="/console/tokens">What to ask for</a></p>`);
       return;
     }
     const answer = await graphql(OVERVIEW, { all, people: may.managePolicies && may.manageTokens }, { signal: mine });
