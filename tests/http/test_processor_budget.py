@@ -96,6 +96,15 @@ def test_new_graphql_documents_do_not_stop_verification(attacked: Server) -> Non
     assert attacked.http.get("/auth", headers=bearer).status_code == 204
 
 
+def test_token_is_revoked_by_a_new_document_although_the_budget_is_used_up(attacked: Server) -> None:
+    """As by a command or the console after a start: another token of the actor may be stolen."""
+    stolen = attacked.create(ADMIN, of=THIRD)["metadata"]["id"]
+    post_until_rejected(attacked, new_document, THIRD)
+    text = f'mutation Mine {{ it: revokeAccessToken(tokenId: "{stolen}") }}'
+    assert post(attacked, text, THIRD).json() == {"data": {"it": True}}
+    assert post(attacked, new_document(), THIRD).status_code == 429
+
+
 def test_introspection_counts_even_when_the_document_is_known(attacked: Server) -> None:
     actor = "urn:li:corpuser:curious"
     for _ in range(2):

@@ -240,6 +240,11 @@ class Meter:
         if wait:
             await asyncio.sleep(min(wait, MAX_PACED))
 
+    async def pace(self) -> None:
+        """In place of the check: wait for the budget, at most MAX_PACED seconds, and do the work in any case."""
+        self._checked = True
+        await asyncio.sleep(min(self._budget.wait(self._actor), MAX_PACED))
+
     def check(self) -> None:
         try:
             self._budget.check(self._actor)

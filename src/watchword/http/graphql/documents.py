@@ -169,6 +169,9 @@ class _DocumentCache:
             self._documents.move_to_end(text)
         return found
 
+    def __contains__(self, text: str) -> bool:
+        return text in self._documents
+
     def add(self, text: str, prepared: PreparedDocument) -> None:
         self._documents[text] = prepared
         self.bytes += prepared.weight
@@ -192,6 +195,9 @@ class Documents:
     @property
     def cached_bytes(self) -> int:
         return self._seen_once.bytes + self._seen_again.bytes
+
+    def __contains__(self, text: str) -> bool:
+        return text in self._seen_again or text in self._seen_once
 
     def get(self, text: str, meter: Meter = UNMETERED) -> PreparedDocument:
         """Prepares a document that is not cached within `meter`."""
