@@ -3,7 +3,9 @@
 A server on a core of its own, with its settings as they come, but more live tokens for an actor; `wrk` verifies tokens
 on the other core. The attacker has tokens and may read the audit log, and has used up what it may use at once.
 The law: `/auth` keeps at least 0.7 of its rate, and 0.6 beside a storm of creates. It is judged by the server's
-processor time, which other processes on the machine do not change. The rate is printed too.
+processor time, which other processes on the machine do not change. The rate is printed too. Attackers without a
+credential: connections with unfinished headers, whose memory is bounded, and long headers, which may cost at most ten
+normal requests each.
 """
 
 import argparse
@@ -19,13 +21,14 @@ from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
+from bench import receivers, unfinished
 from bench.cases import LIST, VERIFY, case, create
 from bench.contenders import LET_ALL, ROOT, WATCHWORD, Contender
-from bench.expensive.shape import ask, ask_first, bearer, http, own, posted
+from bench.expensive.headers import headers
+from bench.expensive.shape import Callers, ask, ask_first, bearer, http, own, posted
 from bench.load import Measured, measure, need_disk, need_programs
 from bench.population import Holder, populate
-from bench.receivers import LEAST, NAME, SETTINGS, beside_receivers
-from bench.shapes import Line
+from bench.shapes import MOST_TIMES, Cost, CostMeter, Line, measured
 from watchword.http.processor_budget import ACTOR_BURST, ACTOR_SHARE, WRITE_SECONDS
 
 OWN_TOKENS = 4_300
@@ -40,6 +43,7 @@ FIELD = "listPrivileges { name displayName allows includes escalates }"
 PRIVILEGES = "{ " + " ".join(f"a{number}: {FIELD}" for number in range(20)) + " }"
 FOLLOWED = 'relationships(input: {types: ["IsMemberOfGroup"], direction: OUTGOING}) { total }'
 EVENTS = "{ listEvents(input: {count: 1000}) { events { id at action actorUrn actorName target targetName names } } }"
+HEADER, HEADER_SECONDS = "31 kB of", 0.1
 _SCHEMA = "{ __schema { types { name fields { name args { name type { name } } type { name kind } } } } }"
 
 
@@ -162,8 +166,27 @@ def attacked(server: Contender, seconds: int, repeats: int, only: str = "") -> l
                 throttled += told[before:]
         answered, refused = throttled.count(False), throttled.count(True)
         rows.append(_row(name, alone, beside, answered, refused, least=attack.least))
-    rows.append(_row(NAME, *beside_receivers(server, seconds, repeats), least=LEAST))
+    if only in receivers.NAME:
+        rows.append(_row(receivers.NAME, *receivers.beside_receivers(server, seconds, repeats), least=receivers.LEAST))
     return rows
+
+
+def flooded(server: Contender, seconds: int) -> tuple[Row, unfinished.Memory]:
+    alone, beside, memory = unfinished.beside_unfinished(server, seconds)
+    row = _row(unfinished.NAME, alone, beside, 0, least=unfinished.LEAST)
+    print(f"{'':<52}{memory}, of at most {unfinished.MOST_MB}", flush=True)
+    return row, memory
+
+
+def long_headers(server: Contender, only: str) -> list[Cost]:
+    """Against a normal request of the same kind."""
+    names = {shape.name for shape in headers() if shape.name.startswith(HEADER) and only in shape.name}
+    if not names:
+        return []
+    print()
+    meter = CostMeter(server, Callers(server.population.callers[0], server.root), HEADER_SECONDS)
+    costs = measured(meter, names.__contains__)
+    return [cost for cost in costs if cost.name in names]
 
 
 def _row(
@@ -197,18 +220,34 @@ def main() -> None:
     asked = parser.parse_args()
     need_programs()
     need_disk(asked.folder)
+    memory, floods = list[unfinished.Memory](), asked.only in unfinished.NAME
+    if floods:
+        unfinished.need_files()
     with tempfile.TemporaryDirectory(prefix="watchword-bench-", dir=asked.folder) as folder:
         population = populate(Path(folder, "data"), (len(ATTACKS) + 1) * OWN_TOKENS, each=OWN_TOKENS)
-        settings = {"actor_processor_percent": str(round(100 * ACTOR_SHARE)), "max_live_tokens": "1000000"} | SETTINGS
+        settings = {"actor_processor_percent": str(round(100 * ACTOR_SHARE)), "max_live_tokens": "1000000"}
+        settings |= receivers.SETTINGS
         with Contender(WATCHWORD, Path(folder), population, population.size, settings) as server:
             server.ask(LET_ALL, {"input": _AUDITORS})
             rows = attacked(server, asked.seconds, asked.repeats, asked.only)
+            costs = long_headers(server, asked.only)
+            if floods:
+                row, used = flooded(server, asked.seconds)
+                rows.append(row)
+                memory.append(used)
     print("\nThe law: /auth keeps at least this share of its rate beside one attacker.")
     for row in rows:
         print(f"  {'holds' if row.holds else 'FAILS'}  {row.kept:.2f} of at least {row.least:g}: {row.attack}")
+    for used in memory:
+        print(f"  {'holds' if used.holds else 'FAILS'}  {used}, of at most {unfinished.MOST_MB}")
+    if costs:
+        dearest = max(costs, key=lambda cost: cost.times)
+        holds = dearest.times <= MOST_TIMES
+        print(f"  {'holds' if holds else 'FAILS'}  {dearest.times:.1f} of at most {MOST_TIMES:g} times: {dearest.name}")
     asked.out.mkdir(parents=True, exist_ok=True)
     (asked.out / "attack.json").write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")
-    if asked.strict and not all(row.holds for row in rows):
+    lawful = [*(row.holds for row in rows), *(used.holds for used in memory), *(c.times <= MOST_TIMES for c in costs)]
+    if asked.strict and not all(lawful):
         sys.exit(1)
 
 

@@ -128,9 +128,12 @@ class Contender:
 
     def resident_mib(self) -> list[float]:
         """What each worker has in memory."""
+        return [one.memory_info().rss / 1024**2 for one in self.workers()]
+
+    def workers(self) -> list[psutil.Process]:
         main, *others = self.processes()
-        workers = [one for one in others if one.ppid() == main.pid and not is_engine(one) and not is_tracker(one)]
-        return [one.memory_info().rss / 1024**2 for one in workers]
+        own = [one for one in others if one.ppid() == main.pid]
+        return [one for one in own if not (is_engine(one) or is_tracker(one) or is_outbound(one))]
 
     def processes(self) -> list[psutil.Process]:
         assert self._process is not None

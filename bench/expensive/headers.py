@@ -5,6 +5,15 @@ from collections.abc import Iterator
 from bench.expensive.shape import JSON, Shape, getting, sending
 
 _KIND = ("Content-Type", JSON)
+_COOKIES = ("a=b;", ";", "=", '"', 'a="b\\;')
+
+
+_MOST = 31_000
+"""Bytes of one header: with the others of the request, just below the limit."""
+
+
+def _filled(text: str) -> str:
+    return (text * _MOST)[:_MOST]
 
 
 def headers() -> Iterator[Shape]:
@@ -12,36 +21,50 @@ def headers() -> Iterator[Shape]:
         ("90 more headers", [(f"X-H{number}", "x") for number in range(90)]),
         ("200 more headers", [(f"X-H{number}", "x") for number in range(200)]),
         ("a header 90 times", [("X-H", "x")] * 90),
-        ("a header of 200 kB", [("X-H", "x" * 200_000)]),
-        ("a header of 300 kB", [("X-H", "x" * 300_000)]),
-        ("10,000 hops", [("X-Forwarded-For", ",".join(["127.0.0.1"] * 10_000))]),
-        ("100,000 hops that are no addresses", [("X-Forwarded-For", ",".join(["1"] * 100_000))]),
-        ("200,000 empty hops", [("X-Forwarded-For", "," * 200_000)]),
-        ("90 lines of 200 hops", [("X-Forwarded-For", ",".join(["127.0.0.1"] * 200))] * 90),
-        ("a request id of 200 kB", [("X-Request-Id", "x" * 200_000)]),
+        ("31 kB of a header", [("X-H", _filled("x"))]),
+        ("200 kB of a header", [("X-H", "x" * 200_000)]),
+        ("31 kB of hops", [("X-Forwarded-For", _filled("127.0.0.1,"))]),
+        ("31 kB of hops that are no addresses", [("X-Forwarded-For", _filled("1,"))]),
+        ("31 kB of empty hops", [("X-Forwarded-For", _filled(","))]),
+        ("31 kB of hops in 90 lines", [("X-Forwarded-For", ",".join(["127.0.0.1"] * 32))] * 90),
+        ("31 kB of a request id", [("X-Request-Id", _filled("x"))]),
+        ("31 kB of cookies at /auth", [("Cookie", _filled("a=b;"))]),
     ):
         yield Shape(name, "auth", getting("/auth", sent))
     for name, token in (
         ("a bearer of 8 kB", "x" * 8_180),
         ("a bearer of 8 kB of dots", "." * 8_180),
         ("a bearer after 8 kB of blanks", " " * 8_100 + "x"),
-        ("a bearer of 200 kB", "x" * 200_000),
+        ("31 kB of a bearer", _filled("x")),
     ):
         yield Shape(name, "auth", getting("/auth", [("Authorization", f"Bearer {token}")], named=False))
     for name, header, value in (
-        ("an Idempotency-Key of 200 kB", "Idempotency-Key", "x" * 200_000),
-        ("an Accept of 200,000 commas", "Accept", "," * 200_000),
-        ("an Accept of 20,000 types", "Accept", ",".join(["a/b;q=0.1"] * 20_000)),
+        ("an Idempotency-Key", "Idempotency-Key", "x"),
+        ("Accept, of commas", "Accept", ","),
+        ("Accept, of types", "Accept", "a/b;q=0.1,"),
+        ("Accept-Encoding at GraphQL, of commas", "Accept-Encoding", ","),
     ):
-        yield Shape(name, "list", sending([_KIND, (header, value)]))
-    for name, value in (("50,000 parameters", ";a=b" * 50_000), ("200 kB of blanks", "; " + " " * 200_000 + "x")):
-        yield Shape(f"a Content-Type with {name}", "list", sending([("Content-Type", JSON + value)]))
+        yield Shape(f"31 kB of {name}", "list", sending([_KIND, (header, _filled(value))]))
+    for name, value in (("with parameters", ";a=b"), ("of blanks", " ")):
+        yield Shape(f"31 kB of Content-Type, {name}", "list", sending([("Content-Type", f"{JSON};{_filled(value)}x")]))
     for name, sent in (
-        ("an actor of 200 kB", [("X-Service-Actor", "urn:li:corpuser:" + "x" * 200_000)]),
-        ("an actor of 200,000 colons", [("X-Service-Actor", "urn" + ":" * 200_000)]),
-        ("an Origin of 200 kB", [("X-Service-Actor", "urn:li:corpuser:a"), ("Origin", "x" * 200_000)]),
+        ("an actor", [("X-Service-Actor", "urn:li:corpuser:" + _filled("x"))]),
+        ("an actor, of colons", [("X-Service-Actor", "urn" + _filled(":"))]),
+        ("an Origin", [("X-Service-Actor", "urn:li:corpuser:a"), ("Origin", _filled("x"))]),
+        *((f"cookies {text}", [("X-Watchword-Console", "1"), ("Cookie", _filled(text))]) for text in _COOKIES),
     ):
-        yield Shape(name, "list", sending([_KIND, *sent], named=False))
+        yield Shape(f"31 kB of {name}", "list", sending([_KIND, *sent], named=False))
+    for header, text in (
+        ("Accept-Encoding", ","),
+        ("Accept-Encoding", "x;q=0.5,"),
+        ("If-None-Match", ","),
+        ("If-None-Match", '"x",'),
+        ("Cookie", "a=b;"),
+        ("Cookie", ";"),
+        ("Accept-Language", "a,"),
+        ("Range", "0-1,"),
+    ):
+        yield Shape(f"31 kB of {header} {text}", "console", getting("/", [(header, _filled(text))], named=False))
 
 
 def addresses() -> Iterator[Shape]:

@@ -23,6 +23,7 @@ NORMALS = {
     "auth": "verify",
     "form": "introspect one's own",
     "status": "status of a task",
+    "console": "the console's page",
 }
 """The kinds of normal requests, and what stands for each."""
 END = "mutation ($input: RevokeAccessTokensInput!) { revokeAccessTokens(input: $input) { count } }"
@@ -112,5 +113,6 @@ def normal_requests() -> dict[str, Shape]:
         "auth": lambda c: http("GET", "/auth", [bearer(c.plain)]),
         "form": lambda c: posted(c.root, b"token=" + c.root.token.encode(), INTROSPECT, FORM),
         "status": lambda c: posted(c.root, b'{"task": "node:1"}', STATUS),
+        "console": lambda _: http("GET", "/", []),
     }
     return {kind: Shape(NORMALS[kind], kind, make) for kind, make in made.items()}

@@ -102,15 +102,15 @@ def test_performance_page_matches_the_published_results() -> None:
 
 @pytest.mark.soak
 def test_bench_shapes_compares_an_expensive_request_with_a_normal_one(tmp_path: Path) -> None:
-    flags = ["--tokens", "1000", "--seconds", "0.1", "--only", "90 lines of 200 hops"]
+    flags = ["--tokens", "1000", "--seconds", "0.1", "--only", "31 kB of hops in 90 lines"]
     ran = bench("shapes", *flags, "--folder", str(ROOT), "--out", str(tmp_path))
     assert ran.returncode == 0, ran.stderr
     *normal, hops = json.loads((tmp_path / "shapes.json").read_text())["shapes"]
     assert [one["times"] for one in normal] == [1.0] * len(NORMALS)
-    assert (hops["name"], hops["normal"], hops["answer"]) == ("90 lines of 200 hops", "auth", "204")
+    assert (hops["name"], hops["normal"], hops["answer"]) == ("31 kB of hops in 90 lines", "auth", "204")
     (verified,) = (one for one in normal if one["normal"] == "auth")
     assert hops["times"] == hops["cpu_ms"] / verified["cpu_ms"]
-    assert "| 90 lines of 200 hops |" in (tmp_path / "shapes.md").read_text()
+    assert "| 31 kB of hops in 90 lines |" in (tmp_path / "shapes.md").read_text()
 
 
 @pytest.mark.soak

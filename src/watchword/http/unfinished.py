@@ -16,14 +16,14 @@ from structlog.typing import FilteringBoundLogger
 
 MAX_HEADERS = 32 * 1024
 """Of one request."""
-MAX_UNFINISHED = 12 * 1024 * 1024
+MAX_UNFINISHED = 10 * 1024 * 1024
 """Bytes of all requests of a worker that are not finished."""
 LEAST_BUFFER = 8 * 1024
 """What granian allocates for the first byte of a connection."""
 FEW_CONNECTIONS = MAX_UNFINISHED // MAX_HEADERS
 """They cannot reach the limit."""
 LOOK_SECONDS = 0.25
-HURRY_SECONDS = 0.05
+HURRY_SECONDS = 0.02
 """Instead, while much is unfinished or there are many new connections: thousands arrive in a second."""
 MOST_OF_A_CORE = 0.2
 """What looks take of it at most."""
