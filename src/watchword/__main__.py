@@ -9,8 +9,8 @@ from typing import Any
 from watchword.interpreter import load_quickly
 
 EXTRA = (
-    "aiosmtplib", "apsw", "asyncpg", "click", "cronsim", "cryptography", "granian", "graphql", "joserfc", "orjson",
-    "prometheus_client", "pymysql", "rich", "structlog", "yaml",
+    "aiosmtplib", "apsw", "asyncpg", "certifi", "click", "cronsim", "cryptography", "granian", "graphql", "h11",
+    "joserfc", "orjson", "prometheus_client", "pymysql", "rich", "structlog", "yaml",
 )  # fmt: skip
 """Modules of the packages of the extra `server`."""
 
@@ -27,9 +27,9 @@ class LazyWiring:
 def main() -> None:
     warnings.filterwarnings("ignore", module="asyncpg")  # our own messages cover its warnings
     load_quickly()
-    _need_extra()
     os.umask(0o077)  # only the owner may read the files we create
     try:
+        _need_extra()
         from watchword.cli import cli
         from watchword.cli.run import main as run_command
 

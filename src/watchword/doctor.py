@@ -87,7 +87,8 @@ def diagnose(
         yield from _listen_address(settings, last_start, answer, running=running)
     yield from _tls(settings)
     yield from _exposure(settings, answer)
-    yield from _ignored_parameters(count_ignored())
+    if not closed:
+        yield from _ignored_parameters(count_ignored())
     yield from _server_of_commands(url, last_start)
     yield from _open_files()
 

@@ -257,10 +257,13 @@ def test_policy_file_that_would_stop_a_start_is_bad(story: BackupHistory, tmp_pa
 
 def test_finding_and_fix_are_two_sentences(story: BackupHistory, tmp_path: Path) -> None:
     file = tmp_path / "policies.yaml"
-    file.write_text("policies:\n  - id: x\n    nam: y\n")
+    file.write_text("policies:\n  - id: x\n    zz: y\n")
     flags = ("--data-dir", str(story.server.data_dir), "--port", str(free_port()), "--policy-file", str(file))
     done = watchword("doctor", *flags)
     assert re.search(r"^BAD  policy file: .*\w\. Fix: Correct the file", done.stdout, re.MULTILINE)
+    file.write_text("policies:\n  - id: x\n    nam: y\n")
+    done = watchword("doctor", *flags)
+    assert re.search(r"^BAD  policy file: .* Did you mean name\? Fix: Correct the file", done.stdout, re.MULTILINE)
 
 
 def test_store_of_an_entry_from_the_future_shows_a_clock_that_is_behind(story: BackupHistory) -> None:

@@ -71,7 +71,7 @@ def test_equal_events_are_one_line_and_presets_and_the_chart_narrow_them(console
     page = window(console.root).open(f"/console/activity?actor={quote(denied.urn)}")
     rows = page.locator("main .events > li")
     expect(rows).to_contain_text(
-        re.compile(rf"{denied.name} was denied listPolicies: lacks Manage Policies 3 times, \d\d:\d\d", re.IGNORECASE)
+        re.compile(rf"{denied.name} was denied listPolicies: lacks View Policies 3 times, \d\d:\d\d", re.IGNORECASE)
     )
     presets = page.get_by_role("navigation", name="Presets")
     presets.get_by_role("link", name="Sign-ins").click()

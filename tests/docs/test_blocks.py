@@ -31,6 +31,7 @@ GRAPHQL = ROOT / "docs/how-to/use-graphql.md"
 SEVERAL = ROOT / "docs/how-to/several-instances.md"
 SIGN_IN = ROOT / "docs/how-to/sign-in.md"
 WEBHOOKS = ROOT / "docs/how-to/webhooks.md"
+SNIPPETS = (ROOT / "docs/how-to/deploy.md", ROOT / "docs/how-to/gateways.md")
 SIEM = ROOT / "docs/how-to/send-events-to-a-siem.md"
 FAILOVER = ROOT / "docs/how-to/high-availability.md"
 RUN = [
@@ -210,6 +211,7 @@ def test_every_block_has_a_tested_kind() -> None:
     also |= {WEBHOOKS: {"python", "js", "yaml"}}  # tests/webhooks/test_webhooks.py, tests/clients/node/webhook.mjs
     also |= {SIEM: {"yaml"}}  # only parsed: no package registry has Vector or Fluent Bit
     also |= {ROOT / "docs/how-to/alerts.md": {"yaml"}}  # tests/packages/test_alerts.py
+    also |= {page: {"yaml"} for page in SNIPPETS}  # parsed below
     assert [page for page in pages() if kinds(page) - tried - also.get(page, set())] == []
 
 
@@ -222,11 +224,16 @@ def test_every_make_target_in_the_documentation_exists() -> None:
 
 
 def test_recipes_for_collectors_are_valid_yaml() -> None:
-    found = re.findall(r"^```yaml\n(.*?)^```$", SIEM.read_text(), re.MULTILINE | re.DOTALL)
-    assert [set(yaml.safe_load(block)) for block in found] == [
-        {"sources", "transforms", "sinks"},
-        {"parsers", "pipeline"},
-    ]
+    assert yaml_keys(SIEM) == [{"sources", "transforms", "sinks"}, {"parsers", "pipeline"}]
+
+
+def test_snippets_are_valid_yaml() -> None:
+    assert [yaml_keys(page) for page in SNIPPETS] == [[{"spec"}], [{"resources"}]]
+
+
+def yaml_keys(page: Path) -> list[set[str]]:
+    found = re.findall(r"^```yaml\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL)
+    return [set(yaml.safe_load(block)) for block in found]
 
 
 def test_every_json_block_is_valid_json() -> None:

@@ -84,9 +84,9 @@ def prefix(node: Client) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def server_on_node(node: Client, prefix: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with Server(
-        tmp_path_factory.mktemp("server_on_node"), "--index-url", node.url, "--index-prefix", prefix
-    ) as running:
+    unlimited = {"WATCHWORD_ACTOR_PROCESSOR_PERCENT": "0"}  # one actor sends many costly requests at once
+    words = ("--index-url", node.url, "--index-prefix", prefix)
+    with Server(tmp_path_factory.mktemp("server_on_node"), *words, env=unlimited) as running:
         yield running
 
 

@@ -148,7 +148,7 @@ def test_unset_master_key_file_prevents_start(database: Home, tmp_path: Path) ->
     env = {name: value for name, value in database.env.items() if name != "WATCHWORD_MASTER_KEY_FILE"}
     said = rejection(env, tmp_path)
     assert "WATCHWORD_MASTER_KEY_FILE must be set with PostgreSQL" in said
-    assert "Create one: watchword keys master FILE" in said
+    assert "create one: watchword keys master FILE" in said
 
 
 def test_non_utf8_database_prevents_start(database: Home, tmp_path: Path) -> None:

@@ -219,6 +219,16 @@ def test_broken_webhook_fails_and_the_others_go_on(server: Server, receiver: Rec
     server.ask("mutation ($id: String!) { deleteWebhook(id: $id) }", {"id": "broken"}, actor=ADMIN)
 
 
+def test_tls_without_data_is_bounded_too(server: Server, certificate: Path) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate)
+    context.num_tickets = 2_000  # which a client reads before the answer: half a megabyte
+    with Receiver(tls=context) as receiver:
+        create(server, "tickets", f"https://localhost:{receiver.port}/hook", enabled=False)
+        tried = server.ask(TEST, {"id": "tickets"}, actor=ADMIN)["testWebhook"]
+    assert tried["error"] == "The answer has more than 65,536 bytes."
+
+
 def test_tls_verifies_the_name_of_the_receiver(server: Server, certificate: Path) -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate)

@@ -140,7 +140,8 @@ def doctor(wiring: Wiring, /, as_json: bool, **flags: str | None) -> None:
         say_json([{"level": one.level.value, **{name: getattr(one, name) for name in names}} for one in found])
     else:
         for one in found:
-            fix = f". Fix: {one.fix}" if one.fix else ""
+            end = "" if one.what.endswith("?") else "."
+            fix = f"{end} Fix: {one.fix}" if one.fix else ""
             say(f"{one.level.value:<5}{one.about}: {one.what}{fix}")
     if any(one.level is Level.BAD for one in found):
         raise SystemExit(1)

@@ -47,7 +47,7 @@ FORM = "application/x-www-form-urlencoded"
 MAX_FORM = 64 * 1024
 MAX_FORM_FIELDS = 20
 MAX_QUERY_FIELDS = 50
-MAX_PERCENT_ESCAPES = 5_000
+MAX_PERCENT_ESCAPES = 1_500
 MAX_LIST = 64
 """Members of a list in a header that are considered."""
 UNIX_PEER = "unix"

@@ -140,6 +140,8 @@ class _Connection:
         self.count_piece()
         data = await self._loop.sock_recv(self._line, READ)
         self.received += len(data)
+        if self.received > self._bounds.received + 2 * READ:  # of TLS records without data
+            raise OutboundError(OutboundProblem.TOO_LONG, f"The answer has more than {self._bounds.received:,} bytes.")
         return data
 
 
