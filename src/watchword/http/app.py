@@ -49,6 +49,7 @@ from watchword.http.sessions import (
     SessionEndpoint,
     SignInEndpoint,
 )
+from watchword.http.unfinished import UnfinishedRequests
 from watchword.http.verify import ForwardAuth, IgnoredParameters, identity_headers
 from watchword.service import AllServices
 from watchword.settings import Settings
@@ -110,10 +111,12 @@ class App:
         metrics: Metrics,
         logger: FilteringBoundLogger,
         new_id: Callable[[], str],
+        unfinished: UnfinishedRequests,
     ) -> None:
         core = services.core
         pages = ConsoleRequests(settings)
-        self._worker = WorkerState(settings.trusted_proxies, settings.socket_path is not None, new_id)
+        self._worker = WorkerState(settings.trusted_proxies, settings.socket_path is not None, new_id, self._note_body)
+        self._unfinished = unfinished
         self._authenticator = Authenticator(settings, core, pages.session_of if settings.console else None)
         self._authenticate_bearer = self._authenticator.authenticate_bearer
         self._authenticate_bearer_now = self._authenticator.authenticate_bearer_now
@@ -187,11 +190,17 @@ class App:
         """Most verifications are answered at once, without a coroutine; `_answer` does everything else."""
         began = perf_counter()
         request = Request(scope, exchange, self._worker)
+        if self._unfinished.is_watching:
+            self._unfinished.add_headers(scope)
         bearer = self._authenticate_bearer_now(request) if request.path == AUTH else None
         if bearer is not None and (headers := self._plain_headers(request, bearer)) is not None:
             self._respond(request, AUTH, began, 204, headers, b"")
             return DONE
         return self._answer(request, began, bearer)
+
+    def _note_body(self, scope: Scope, size: int) -> None:
+        if self._unfinished.is_watching:
+            self._unfinished.add_body(scope, size)
 
     async def _answer(self, request: Request, began: float, bearer: Bearer | None) -> None:
         path = without_gateway(request.path)

@@ -245,6 +245,7 @@ class Request:
         finally:
             self._worker.arriving.end(arrival)
         self._is_read = True
+        self._worker.note_body(self.scope, len(body))
         return body
 
     async def _counted(self, max_bytes: int, arrival: "Arrival") -> bytes:
@@ -417,6 +418,8 @@ class WorkerState:
     proxies: tuple[Network, ...]
     on_unix_socket: bool
     new_id: Callable[[], str]
+    note_body: Callable[[Scope, int], None]
+    """Called with each body that is complete."""
     arriving: ArrivingBodies = field(default_factory=ArrivingBodies)
 
 

@@ -443,6 +443,7 @@ class Worker:
         tasks = BackgroundTasks(
             lambda task, cause: logger.error("background task failed", task=task, cause=cause), metrics.task_failure
         )
+        unfinished = UnfinishedRequests(settings.port, logger, has_tls=settings.tls_cert is not None)
         shares = ConnectionShares(max_connections(), settings.port, settings.trusted_proxies, logger)
 
         def log_operation(operation: str, cause: str) -> None:
@@ -467,7 +468,7 @@ class Worker:
                 ("webhooks", services.deliveries.run),
                 ("delivery counts", partial(as_only_worker, self._run_folder / "deliveries.lock", count_deliveries)),
                 ("connections", shares.run),
-                ("unfinished requests", UnfinishedRequests(settings.port, logger).run),
+                ("unfinished requests", unfinished.run),
                 ("token counts", partial(as_only_worker, self._run_folder / "counts.lock", core.counter.publish)),
                 (
                     "unused tokens",
@@ -484,7 +485,7 @@ class Worker:
                 metrics.task_failure(name, 0)
                 stack.push_async_callback(_stopped, asyncio.ensure_future(tasks.keep_running(name, task)))
             health = Health(core.store, services.engine, tasks)
-            self._app = App(settings, services, health, metrics, logger, self._new_request_id)
+            self._app = App(settings, services, health, metrics, logger, self._new_request_id, unfinished)
             if settings.metrics_endpoint is not None:
                 listener = second_listener(settings.metrics_endpoint, MetricsApp(metrics, health))
                 await stack.enter_async_context(listener)

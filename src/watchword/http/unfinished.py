@@ -1,7 +1,8 @@
 """Limits the memory of unfinished requests per worker, as `ArrivingBodies` limits that of bodies.
 
 granian buffers the headers of a request before the app sees it, and has no limit on their sum. So the worker asks the
-kernel, once there are many connections, how much each has sent since it was last answered, and closes the largest.
+kernel, once there are many connections, how much each has sent, subtracts the requests that the app got from it, and
+closes those with the largest rest. What a client acknowledges is no measure: it decides when.
 """
 
 import asyncio
@@ -14,53 +15,68 @@ from dataclasses import dataclass
 
 from structlog.typing import FilteringBoundLogger
 
+from watchword.http.requests import Scope
+
 MAX_HEADERS = 32 * 1024
 """Of one request."""
 MAX_UNFINISHED = 10 * 1024 * 1024
 """Bytes of all requests of a worker that are not finished."""
 LEAST_BUFFER = 8 * 1024
 """What granian allocates for the first byte of a connection."""
-FEW_CONNECTIONS = MAX_UNFINISHED // MAX_HEADERS
-"""They cannot reach the limit."""
+FEW_CONNECTIONS = MAX_UNFINISHED // MAX_HEADERS // 2
+"""They cannot reach the limit, nor can twice as many."""
 LOOK_SECONDS = 0.25
 HURRY_SECONDS = 0.02
 """Instead, while much is unfinished or there are many new connections: thousands arrive in a second."""
 MOST_OF_A_CORE = 0.2
 """What looks take of it at most."""
+SLACK = 512
+"""For each request, besides its words: separators, escapes in the path, framing of the body and of TLS."""
+TLS_SLACK = 4 * 1024
+"""For each connection: what a client sends to agree on keys."""
 _TCP_INFO_BYTES = 136
-_BYTES = struct.Struct("=QQ")
-"""Of `struct tcp_info`: bytes acknowledged by the client, and received from it."""
-_BYTES_AT = 120
+_RECEIVED = struct.Struct("=Q")
+"""Of `struct tcp_info`: bytes received from the client."""
+_RECEIVED_AT = 128
 
 
 @dataclass(slots=True)
 class _Seen:
     """A connection when it was last looked at."""
 
-    acknowledged: int
     received: int
-    answered: int = 0
-    """What was received before the look at which the last answer was noticed: at most what the answer was for."""
-    is_silent: bool = True
+    finished: int
+    """Bytes of requests that the app got, at most as many as were received."""
 
-    def held(self) -> int:
-        sent = min(self.received - self.answered, MAX_HEADERS)
-        return max(sent, LEAST_BUFFER) if sent and self.acknowledged <= 1 else sent  # 1: the handshake
-
-    def look(self, acknowledged: int, received: int) -> None:
-        self.is_silent = acknowledged == self.acknowledged
-        if not self.is_silent:
-            self.answered = self.received
-        self.acknowledged, self.received = acknowledged, received
+    def held(self, slack: int) -> int:
+        rest = self.received - self.finished - slack
+        return min(max(rest, LEAST_BUFFER), MAX_HEADERS) if rest > 0 else 0
 
 
 class UnfinishedRequests:
-    def __init__(self, port: int, logger: FilteringBoundLogger) -> None:
+    def __init__(self, port: int, logger: FilteringBoundLogger, *, has_tls: bool) -> None:
         self._port = port
         self._logger = logger
+        self._slack = TLS_SLACK if has_tls else 0
         self._seen: dict[int, _Seen] = {}
+        self._earlier: set[int] = set()
+        """Connections from before there were many."""
+        self._finished: dict[str, int] = {}
+        """Since the last look, by the address and port of the client."""
         self._held = 0
         self._took = 0.0
+        self.is_watching = False
+        """Whether `add_headers` and `add_body` are to be called."""
+
+    def add_headers(self, scope: Scope) -> None:
+        """The headers of a request are complete."""
+        headers = scope.headers
+        lines = sum(len(name) + len(value) + 4 for name in set(headers) for value in headers.get_all(name))
+        self.add_body(scope, lines + len(scope.path) + len(scope.query_string) + SLACK)
+
+    def add_body(self, scope: Scope, size: int) -> None:
+        """The body of a request is complete."""
+        self._finished[scope.client] = self._finished.get(scope.client, 0) + size
 
     async def run(self) -> None:
         looked = 0.0
@@ -69,8 +85,10 @@ class UnfinishedRequests:
             files: list[int] = []
             with suppress(OSError):  # without /proc there is no limit
                 files = [int(name) for name in os.listdir("/proc/self/fd")]  # noqa: PTH208 - only names
-            if len(files) <= FEW_CONNECTIONS:
-                self._seen, self._held, self._took = {}, 0, 0.0
+            self.is_watching = len(files) > FEW_CONNECTIONS
+            if not self.is_watching:
+                self._seen, self._finished, self._held, self._took = {}, {}, 0, 0.0
+                self._earlier = set(files)
                 continue
             is_urgent = self._held > MAX_UNFINISHED / 4 or len(files) > len(self._seen) + FEW_CONNECTIONS / 2
             if is_urgent or time.monotonic() - looked >= LOOK_SECONDS:
@@ -80,43 +98,46 @@ class UnfinishedRequests:
     def _limit(self, files: list[int]) -> None:
         began = time.thread_time()
         seen: dict[int, _Seen] = {}
+        finished, self._finished = self._finished, {}
         for file in files:
             with suppress(OSError):
-                acknowledged, received = self._counters(file)
+                received, client = self._read(file, with_client=bool(finished))
                 one = self._seen.get(file)
                 if one is None or received < one.received:  # the descriptor was reused
-                    one = _Seen(acknowledged, received)
-                else:
-                    one.look(acknowledged, received)
+                    one = _Seen(received, received if file in self._earlier else 0)
+                one.received, one.finished = received, min(one.finished + finished.get(client, 0), received)
                 seen[file] = one
-        self._seen = seen
-        self._held = sum(one.held() for one in seen.values())
+        self._seen, self._earlier = seen, set()
+        self._held = sum(one.held(self._slack) for one in seen.values())
         if self._held > MAX_UNFINISHED:
             self._close_largest()
         self._took = time.thread_time() - began
 
     def _close_largest(self) -> None:
         held, closed = self._held, 0
-        for file, one in sorted(self._seen.items(), key=lambda pair: pair[1].held(), reverse=True):
-            if held <= MAX_UNFINISHED / 2:
+        for file, one in sorted(self._seen.items(), key=lambda pair: pair[1].held(self._slack), reverse=True):
+            # The listener, which holds nothing, is among them.
+            if held <= MAX_UNFINISHED / 2 or not one.held(self._slack):
                 break
-            if one.is_silent:
-                with suppress(OSError), socket.socket(fileno=os.dup(file)) as connection:
-                    if self._counters(connection.fileno())[0] == one.acknowledged:
-                        connection.shutdown(socket.SHUT_RDWR)  # granian closes it
-                        held -= one.held()
-                        closed += 1
+            with suppress(OSError), socket.socket(fileno=os.dup(file)) as connection:
+                if self._read(connection.fileno())[0] == one.received:
+                    connection.shutdown(socket.SHUT_RDWR)  # granian closes it
+                    held -= one.held(self._slack)
+                    closed += 1
         self._logger.warning("too many unfinished requests", closed=closed)
 
-    def _counters(self, file: int) -> tuple[int, int]:
-        """Bytes acknowledged by the client and received from it; OSError unless it is a connection at our port."""
+    def _read(self, file: int, *, with_client: bool = False) -> tuple[int, str]:
+        """Bytes received from a client, and its address and port as the app has them; OSError unless the file is a
+        connection at our port.
+        """
         # Without dup and detection, which took three times as long. The larger of the two families of addresses.
         connection = socket.socket(socket.AF_INET6, socket.SOCK_STREAM, socket.IPPROTO_TCP, fileno=file)
         try:
             info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES)
             if connection.getsockname()[1] != self._port:
                 raise OSError
+            host, port = connection.getpeername()[:2] if with_client else ("", 0)
         finally:
             connection.detach()
-        acknowledged, received = _BYTES.unpack_from(info, _BYTES_AT)
-        return acknowledged, received
+        (received,) = _RECEIVED.unpack_from(info, _RECEIVED_AT)
+        return received, f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
