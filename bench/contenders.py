@@ -117,7 +117,7 @@ class Contender:
 
     def cpu_seconds(self) -> float:
         """What its processes have used so far: steadier than a rate where neighbours want the core too. Without those
-        of the search index and for outgoing requests, which answer nobody and give way.
+        of the search index and for outgoing requests, which serve no caller and give way.
         """
         answering = [one for one in self.processes() if not (is_engine(one) or is_outbound(one))]
         return cpu_seconds(answering) + self._beside()

@@ -620,7 +620,7 @@ class Api:
         state: str = "ACTIVE",
         revision: str | None = None,
     ) -> ApiRequest[str]:
-        """Replace a policy and return its urn. With the revision that was read, only if nobody changed it since."""
+        """Replace a policy and return its urn. With the revision that was read, only if it has not changed since."""
         wanted = _policy_input(name, privileges, scopes, actors, description, state)
         variables = {"urn: String!": urn, "input: PolicyUpdateInput!": wanted, "revision: String": revision}
         return ask("updatePolicy", str, variables, mutation=True)

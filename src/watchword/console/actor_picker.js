@@ -183,7 +183,7 @@ export function actorPicker(me, { id, name = id, kinds = "actors", many = false,
     action: fresh.length === 1 ? `Use ${fresh[0].label}` : `Use all ${fresh.length}`,
     content: html`<p>The service knows ${fresh.length === 1 ? "nothing" : "no name, token, group or policy"} of:</p>
       <ul class="grants">${fresh.map(({ urn }) => html`<li><code>${urn}</code></li>`)}</ul>
-      <p>Check the spelling. Whoever is given this ${fresh.length === 1 ? "urn" : "urn or these urns"} later has what you grant now.</p>`,
+      <p>Check the spelling. A person who gets ${fresh.length === 1 ? "this urn" : "one of these urns"} later has what you grant now.</p>`,
   });
 
   /** @param {Subject[]} taken @param {string} rest what stays typed */
