@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, NamedTuple
 
-from watchword.domain.bounded_cache import cached_within, weight_of_words
+from watchword.domain.bounded_cache import cached_within
 from watchword.domain.errors import Fault, Reason
 from watchword.domain.filters import DEFAULT_COUNT, check_page_size
 from watchword.domain.names import MAX_URN, SYSTEM_ACTOR, USER_PREFIX, check_email, check_name, check_text
@@ -247,11 +247,7 @@ def effective_rights(policies: PolicySet, actor: str, groups: tuple[str, ...], l
     return EffectiveRights(privileges, scopes, _scopes_text((named, scopes)))
 
 
-def _weight(words: tuple[tuple[str, ...], frozenset[str]]) -> int:
-    return weight_of_words((*words[0], *words[1]))
-
-
-@cached_within(_weight)
+@cached_within()
 def _scopes_text(words: tuple[tuple[str, ...], frozenset[str]]) -> str:
     """Actors with the same privileges and scopes share one text."""
     privileges, scopes = words

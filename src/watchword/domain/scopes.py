@@ -6,8 +6,8 @@ which compute their hash only once: caches find them quickly.
 
 import re
 from collections.abc import Collection, Iterator
-from functools import lru_cache
 
+from watchword.domain.bounded_cache import cached_within
 from watchword.domain.errors import invalid
 
 MAX_SCOPE = 100
@@ -36,20 +36,20 @@ def covering(held: Collection[str], word: str) -> str | None:
     return word if word in held else next((above for above in _wildcards_above(word) if above in held), None)
 
 
-@lru_cache(10_000)
+@cached_within()
 def united(first: frozenset[str], second: frozenset[str]) -> frozenset[str]:
     """The scopes of both, without those that a wildcard among them covers."""
-    words = first | second
-    return frozenset([word for word in words if not any(above in words for above in _wildcards_above(word))])
+    return _without_covered(first | second)
 
 
-@lru_cache(10_000)
 def common(first: frozenset[str], second: frozenset[str]) -> frozenset[str]:
     """The scopes that both cover."""
-    return united(
-        frozenset([word for word in first if covering(second, word)]),
-        frozenset([word for word in second if covering(first, word)]),
-    )
+    both = [word for word in first if covering(second, word)] + [word for word in second if covering(first, word)]
+    return _without_covered(frozenset(both))
+
+
+def _without_covered(words: frozenset[str]) -> frozenset[str]:
+    return frozenset([word for word in words if not any(above in words for above in _wildcards_above(word))])
 
 
 def _wildcards_above(word: str) -> Iterator[str]:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from watchword.domain.bounded_cache import cached_within, weight_of_json, weight_of_words
+from watchword.domain.bounded_cache import cached_within
 from watchword.domain.errors import Fault, Reason, check_length, invalid
 from watchword.domain.networks import Network, within
 from watchword.domain.policies import EVERYTHING, PRIVILEGE_NAMES, Privilege, Right, included, right_name, right_of
@@ -74,7 +74,7 @@ UNREADABLE = Limits((), (), ())
 """In a record, instead of stored limits that this version cannot read: they allow nothing."""
 
 
-@cached_within(weight_of_json)
+@cached_within()
 def unpacked(text: str | None) -> Limits:
     """The limits from their stored form. UNREADABLE if a newer version wrote what this one does not know."""
     if text is None:
@@ -174,14 +174,14 @@ def _network(text: str, field: str) -> str:
     return str(network)
 
 
-@cached_within(weight_of_words)
+@cached_within()
 def _privileges(scopes: tuple[str, ...] | None) -> frozenset[Privilege]:
     if scopes is None:
         return EVERYTHING
     return included(Privilege[word] for word in scopes if word in Privilege.__members__)
 
 
-@cached_within(weight_of_words)
+@cached_within()
 def _words(scopes: tuple[str, ...] | None) -> frozenset[str]:
     return frozenset([ALL_SCOPES] if scopes is None else [word for word in scopes if word not in Privilege.__members__])
 

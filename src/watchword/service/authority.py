@@ -18,6 +18,7 @@ from watchword.domain.actors import (
     effective_rights,
     possession_precondition,
 )
+from watchword.domain.bounded_cache import cached_within
 from watchword.domain.errors import Fault, Reason, Stale, Subject
 from watchword.domain.lifetimes import iso
 from watchword.domain.names import check_actor, is_reserved
@@ -31,8 +32,8 @@ T = TypeVar("T")
 
 ATTEMPTS = 8
 REFUSED_SECONDS = 0.2
-MAX_RIGHTS = 5_000
-"""How many actors and limits are remembered with what they may do under the policies in memory."""
+RIGHTS_BYTES = 16 * 1024 * 1024
+"""For what actors may do under the policies in memory, each with the limits of its tokens."""
 
 
 class Authority:
@@ -48,7 +49,7 @@ class Authority:
         """Computes the id of a token, ours or one of DataHub."""
         self._usage = usage
         self._policies = PolicySet(0, ())
-        self._rights: dict[tuple[str, tuple[str, ...], tuple[str, ...] | None], EffectiveRights] = {}
+        self._rights = rights_under(self._policies)
         self._loading: asyncio.Future[None] | None = None
 
     def verify_now(self, token: bytes, client: str) -> Bearer | None:
@@ -102,7 +103,7 @@ class Authority:
         for _ in range(ATTEMPTS):
             policies = await self._policies_at(caller.snapshot.policy_version)
             if policies.version == caller.snapshot.policy_version:
-                rights = self._rights_of(caller.actor, caller.snapshot.groups, caller.limits)
+                rights = self._rights(caller.actor, caller.snapshot.groups, caller.limits.scopes)
                 grant = Grant(caller, rights.privileges, any_of, also, rights.scopes, policies, self._daily_changes)
                 grant.check()
                 return grant
@@ -137,7 +138,7 @@ class Authority:
         """`rights` without waiting. None: other policies than those in memory count; call `rights`."""
         if self._policies.version != bearer.policy_version:
             return None
-        return self._rights_of(bearer.actor, bearer.groups, bearer.limits)
+        return self._rights(bearer.actor, bearer.groups, bearer.limits.scopes)
 
     async def rights(self, bearer: Bearer) -> EffectiveRights:
         for _ in range(ATTEMPTS):
@@ -151,16 +152,6 @@ class Authority:
     def resource(self, name: str) -> str | None:
         """The id of a resource, by the policies in memory; None: none has this name."""
         return self._policies.resource_ids.get(name)
-
-    def _rights_of(self, actor: str, groups: tuple[str, ...], limits: Limits) -> EffectiveRights:
-        """Compute the rights by the policies in memory."""
-        key = (actor, groups, limits.scopes)
-        found = self._rights.get(key)
-        if found is None:
-            if len(self._rights) >= MAX_RIGHTS:
-                self._rights.clear()
-            found = self._rights[key] = effective_rights(self._policies, actor, groups, limits)
-        return found
 
     async def snapshot_and_policies(self, actor: str) -> tuple[ActorSnapshot, PolicySet]:
         """Both of the same version."""
@@ -185,7 +176,7 @@ class Authority:
     async def _load_policies(self) -> None:
         try:
             policies = await self._store.policies()
-            self._policies, self._rights = policies, {}
+            self._policies, self._rights = policies, rights_under(policies)
         finally:
             self._loading = None
 
@@ -206,6 +197,18 @@ class Authority:
             possession_precondition(bearer.actor, bearer.token_id, client, request_id), bearer.token_id
         )
         return _require_live(await self._store.find_bearer(bearer.token_id))
+
+
+def rights_under(
+    policies: PolicySet,
+) -> Callable[[str, tuple[str, ...], tuple[str, ...] | None], EffectiveRights]:
+    """What an actor, its groups and the scopes of a token allow."""
+
+    @cached_within(RIGHTS_BYTES)
+    def rights(actor: str, groups: tuple[str, ...], scopes: tuple[str, ...] | None) -> EffectiveRights:
+        return effective_rights(policies, actor, groups, Limits(scopes))
+
+    return rights
 
 
 def contended() -> Fault:
