@@ -252,22 +252,25 @@ class Request:
         """The server ends a body with an empty chunk, and a truncated body with one more."""
         chunks: list[bytes] = []
         size = empty = 0
-        async for chunk in self.exchange:
-            size += len(chunk)
-            empty += not chunk
-            if size > max_bytes:
-                raise _too_large(max_bytes)
-            if len(chunks) >= SMALL_CHUNKS + size // CHUNK:
-                raise Fault(
-                    Reason.TOO_MANY_CHUNKS,
-                    f"The body must come in at most {SMALL_CHUNKS:,} chunks, plus one for each {CHUNK:,} bytes. "
-                    "Send larger chunks, or a Content-Length.",
-                )
-            chunks.append(chunk)
-            self._worker.arriving.add(arrival, len(chunk))
-        if empty > 1:
-            raise Fault(Reason.BODY_TIMEOUT, "The body ended before it was complete.")
-        return b"".join(chunks)
+        try:
+            async for chunk in self.exchange:
+                size += len(chunk)
+                empty += not chunk
+                if size > max_bytes:
+                    raise _too_large(max_bytes)
+                if len(chunks) >= SMALL_CHUNKS + size // CHUNK:
+                    raise Fault(
+                        Reason.TOO_MANY_CHUNKS,
+                        f"The body must come in at most {SMALL_CHUNKS:,} chunks, plus one for each {CHUNK:,} bytes. "
+                        "Send larger chunks, or a Content-Length.",
+                    )
+                chunks.append(chunk)
+                self._worker.arriving.add(arrival, len(chunk))
+            if empty > 1:
+                raise Fault(Reason.BODY_TIMEOUT, "The body ended before it was complete.")
+            return b"".join(chunks)
+        finally:
+            chunks.clear()  # else the exception of a dropped body keeps them until the garbage collector runs
 
     def watch_disconnect(self) -> asyncio.Future[None]:
         """Is done when the client disconnects. Call this after reading the body; cancel it at the end. RSGI returns a
