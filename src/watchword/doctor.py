@@ -134,7 +134,8 @@ def _access(folder: Path) -> Diagnostic:
     if open_bits(seen):
         level = bad if open_bits(seen, 0o002) else warn
         what = f"{folder} is open to other users (mode {seen.st_mode & 0o777:04o})"
-        return level("data folder", what, f"chmod 700 {folder}")
+        is_owner = seen.st_uid == os.geteuid()
+        return level("data folder", what, f"chmod 700 {folder}" if is_owner else f"As its owner: chmod o= {folder}")
     return ok("data folder", f"only its owner can access {folder}")
 
 
@@ -530,7 +531,8 @@ def _ignored_parameters(counts: Mapping[str, int]) -> Iterator[Diagnostic]:
     for name, number in sorted(counts.items()):
         if number == 0:
             continue
-        what = f"{number:,} requests at /auth had the parameter {name}, which requires nothing"
+        requests = "1 request" if number == 1 else f"{number:,} requests"
+        what = f"{requests} at /auth or /resources/…/auth had the parameter {name}, which requires nothing"
         fix = (
             "Requirements have the prefix: watchword.scope, watchword.privilege, watchword.audience. "
             "If the gateway sends the application's query string, let it send none."

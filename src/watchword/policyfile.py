@@ -336,7 +336,16 @@ class _Reader:
 
     def _urns(self, keys: dict[str, yaml.Node], where: str, prefix: str) -> frozenset[str]:
         """As in commands, a name alone is one with this prefix."""
-        return frozenset(text if text[:4] in ("urn:", "") else prefix + text for text in self._texts(keys, where))
+        return frozenset(self._urn(one, where, prefix) for one in self._sequence_at(keys, where))
+
+    def _urn(self, node: yaml.Node, where: str, prefix: str) -> str:
+        text = self._text(node, where)
+        if text.startswith("urn:") and text != prefix:
+            return text
+        if not text or text == prefix or any(sign in text for sign in ":*"):
+            everyone = " For all users, write allUsers: true." if text.endswith("*") else ""
+            self._reject(node, f"{where} must be urns such as {prefix}alice, or names; {text!r} is neither.{everyone}")
+        return prefix + text
 
     def _sequence_at(self, keys: dict[str, yaml.Node], where: str) -> list[yaml.Node]:
         node = keys.get(where.rpartition(".")[2])

@@ -228,7 +228,7 @@ def test_recipes_for_collectors_are_valid_yaml() -> None:
 
 
 def test_snippets_are_valid_yaml() -> None:
-    assert [yaml_keys(page) for page in SNIPPETS] == [[{"spec"}], [{"resources"}]]
+    assert [yaml_keys(page) for page in SNIPPETS] == [[{"spec"}], [{"set", "resources"}]]
 
 
 def yaml_keys(page: Path) -> list[set[str]]:

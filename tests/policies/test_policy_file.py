@@ -287,6 +287,13 @@ def test_names_without_a_prefix_are_those_of_users_and_groups(tmp_path: Path) ->
     assert read(tmp_path, entities) == read(tmp_path, ENTITIES)
 
 
+@pytest.mark.parametrize("word", ["*", "corpuser:eve", "urn:li:corpuser:", ""])
+def test_word_that_is_neither_a_name_nor_a_urn_is_rejected(tmp_path: Path, word: str) -> None:
+    told = rejection(tmp_path, f"policies: [{{id: a, name: a, privileges: [], actors: {{users: [{word!r}]}}}}]")
+    assert f"users must be urns such as urn:li:corpuser:alice, or names; {word!r} is neither." in told
+    assert ("write allUsers: true" in told) == (word == "*")
+
+
 @pytest.mark.parametrize(
     ("before", "after", "told"),
     [

@@ -44,7 +44,7 @@ _CHANGES = {
     "unknownLive": "unknown_live",
     "holds": "holds",
     "deletedAccounts": "accounts",
-    "suspensions": "suspensions",
+    "suspensions": "suspended",
     "linksChanged": "links",
     "releasedHolds": "released",
     "resumedActors": "resumed",
@@ -190,7 +190,7 @@ def _restored_lines(restored: RestoreResult, settings: Settings) -> Iterator[str
     seen, since = restored.preview, restored.preview.since
     yield f"Restored {seen.file} to {restored.store}: {_contents(seen.contents)}."
     if restored.choice is RestoreChoice.REVOKE_ALL:
-        yield f"Revoked: all {_unrevoked(seen.contents)} in it."
+        yield f"Revoked now: all {_unrevoked(seen.contents)} in it."
     elif since is None:
         yield f"Tokens revoked after the backup are valid again: which is unknown, {seen.unknown_reason}."
         yield f"The backup holds {plural(seen.contents.live, 'live token')}."
@@ -209,8 +209,9 @@ def _restored_lines(restored: RestoreResult, settings: Settings) -> Iterator[str
             yield f"{what} the old store: {since.protections}."
         if since.released:
             yield f"Series released since, held again: {', '.join(since.released)}."
+        if since.resumed:
+            yield f"Actors resumed since, suspended again: {', '.join(since.resumed)}."
         undone = {
-            "Actors resumed since, suspended again": since.resumed,
             "Policies that differ from the old store": since.policies,
             "Group memberships that differ": since.memberships,
             "Retention rules that differ": since.rules,

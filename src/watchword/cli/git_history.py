@@ -60,9 +60,18 @@ def versions(repository: Path) -> Iterator[Version]:
                     if read is None:
                         missing += 1
                     else:
+                        if path == MESSAGE:
+                            _skip_header(read)
                         yield Version(commit, path, read)
     if missing:
         raise HistoryError(0, f"{missing:,} objects are missing in the history", str(repository))
+
+
+def _skip_header(read: Callable[[int], bytes]) -> None:
+    """An empty line separates the header of a commit from its message."""
+    line = b""
+    while line != b"\n" and (byte := read(1)):
+        line = byte if line.endswith(b"\n") else line + byte
 
 
 class _Git:

@@ -197,7 +197,7 @@ class TokenSearch:
             for leak in leaks(read):
                 if (place := (_digest(leak), path)) not in found:
                     found.add(place)
-                    self._add(without_tokens(path), leak, commit)
+                    self._add(without_tokens(str(repository / path)), leak, commit)
             self._count(update)
 
     def _count(self, update: Callable[[int], None]) -> None:

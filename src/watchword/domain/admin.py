@@ -46,10 +46,10 @@ class ChangesSinceBackup:
     holds: tuple[str, ...]  # series that the backup does not hold
     accounts: tuple[str, ...]  # urns of accounts that are not deleted in the backup
     released: tuple[str, ...]  # series that only the backup holds
+    suspended: tuple[str, ...]  # actors that are not suspended in the backup
+    resumed: tuple[str, ...]  # actors that are suspended in the backup only
     unknown: int  # tokens that are not in the backup, and how many of them are live
     unknown_live: int
-    suspensions: int
-    resumed: int  # actors that are suspended in the backup only
     links: int
     policies: int
     memberships: int
@@ -62,9 +62,9 @@ class ChangesSinceBackup:
     def protections(self) -> str:
         """What protects in the current store and not in the backup, in words; empty if there is nothing."""
         found = (
-            (len(self.holds), "hold", _some(self.holds)),
-            (len(self.accounts), "deleted account", _some(self.accounts)),
-            (self.suspensions, "suspension", ""),
+            (len(self.holds), "hold", some(self.holds)),
+            (len(self.accounts), "deleted account", some(self.accounts)),
+            (len(self.suspended), "suspension", some(self.suspended)),
             (self.links, "changed link", ""),
         )
         return ", ".join(f"{count:,} {word}{'s' * (count != 1)}{names}" for count, word, names in found if count)
@@ -73,7 +73,7 @@ class ChangesSinceBackup:
 MAX_NAMED = 5
 
 
-def _some(names: Sequence[str]) -> str:
+def some(names: Sequence[str]) -> str:
     """The first names, in parentheses."""
     more = f" and {len(names) - MAX_NAMED:,} more" if len(names) > MAX_NAMED else ""
     return f" ({', '.join(names[:MAX_NAMED])}{more})"

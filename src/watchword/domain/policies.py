@@ -520,7 +520,7 @@ def declared_elsewhere(urn: str, other: str | None, set_name: str) -> Fault:
     return Fault(
         Reason.POLICY_DECLARED_ELSEWHERE,
         f"{urn} belongs to the policy set {other!r}; this is the set {set_name!r}. "
-        "Nothing was changed. Choose another id, or remove it from that set first.",
+        "Nothing was changed. Choose another name or id, or remove it from that set first.",
         set=other,
     )
 

@@ -324,12 +324,12 @@ def test_scan_of_a_repository_finds_tokens_in_its_history(server: Server, lost: 
     ran = scan(server, str(tmp_path), "--json")
     assert ran.returncode == 1
     assert [(hit["commit"], hit["file"], hit["line"]) for hit in hits(ran) if hit["commit"]] == [
-        (added, "a file", 2),
-        (said, "(commit message)", 8),
-        (dropped, "dropped", 1),
+        (added, f"{tmp_path}/a file", 2),
+        (said, f"{tmp_path}/(commit message)", 3),
+        (dropped, f"{tmp_path}/dropped", 1),
     ]
     printed = scan(server, str(tmp_path)).stdout
-    assert f"{added[:12]}:a file:2:7" in printed
+    assert f"{added[:12]}:{tmp_path}/a file:2:7" in printed
     assert lost.token.rpartition(".")[2] not in printed
 
 

@@ -154,33 +154,36 @@ _CARRY = {
 _LEAVE_GROUPS = """
 DELETE FROM group_members WHERE external = 1 AND actor_urn = ?3
     AND NOT EXISTS (SELECT 1 FROM identities WHERE issuer = ?1 AND subject = ?2 AND actor_urn = ?3)"""
-_NAMES_SINCE = {
-    "holds": """
-        SELECT DISTINCT series FROM main.retention_holds
-        WHERE series NOT IN (SELECT series FROM backup.retention_holds) ORDER BY 1""",
-    "accounts": """
-        SELECT urn FROM main.service_accounts WHERE deleted_at IS NOT NULL
-        AND urn NOT IN (SELECT urn FROM backup.service_accounts WHERE deleted_at IS NOT NULL) ORDER BY 1""",
-    "released": """
-        SELECT DISTINCT series FROM backup.retention_holds
-        WHERE series NOT IN (SELECT series FROM main.retention_holds) ORDER BY 1""",
-}
-# Columns of every schema version.
-_POLICY = "urn, name, description, state, privileges, users, groups, all_users"
 
 
 def _suspended_only_in(store: str, other: str) -> str:
     """Except deleted accounts, which are suspended too."""
-    return f"""(SELECT urn FROM {store}.actors WHERE status = 'SUSPENDED'
+    return f"""SELECT urn FROM {store}.actors WHERE status = 'SUSPENDED'
         AND urn NOT IN (SELECT urn FROM {store}.service_accounts WHERE deleted_at IS NOT NULL)
-        EXCEPT SELECT urn FROM {other}.actors WHERE status = 'SUSPENDED')"""
+        EXCEPT SELECT urn FROM {other}.actors WHERE status = 'SUSPENDED'"""
+
+
+# In the order of `ChangesSinceBackup`.
+_NAMES_SINCE = (
+    """
+        SELECT DISTINCT series FROM main.retention_holds
+        WHERE series NOT IN (SELECT series FROM backup.retention_holds) ORDER BY 1""",
+    """
+        SELECT urn FROM main.service_accounts WHERE deleted_at IS NOT NULL
+        AND urn NOT IN (SELECT urn FROM backup.service_accounts WHERE deleted_at IS NOT NULL) ORDER BY 1""",
+    """
+        SELECT DISTINCT series FROM backup.retention_holds
+        WHERE series NOT IN (SELECT series FROM main.retention_holds) ORDER BY 1""",
+    f"{_suspended_only_in('main', 'backup')} ORDER BY 1",
+    f"{_suspended_only_in('backup', 'main')} ORDER BY 1",
+)
+# Columns of every schema version.
+_POLICY = "urn, name, description, state, privileges, users, groups, all_users"
 
 
 # In the order of `ChangesSinceBackup`.
 _CHANGES = f"""
 SELECT count(*), count(*) FILTER (WHERE {_LIVE}),
-    (SELECT count(*) FROM {_suspended_only_in("main", "backup")}),
-    (SELECT count(*) FROM {_suspended_only_in("backup", "main")}),
     (SELECT count(DISTINCT actor_urn) FROM {_differing("identities", "issuer, subject, actor_urn")}),
     (SELECT count(DISTINCT urn) FROM {_differing("policies", _POLICY)}),
     (SELECT count(*) FROM {_differing("group_members", "actor_urn, group_urn")}),
@@ -523,11 +526,9 @@ def _compare(current: apsw.Connection, file: Path, now: int) -> ChangesSinceBack
         revived = tuple(row[0] for row in current.execute(_REVIVED, {"now": now}))
         used: list[Any] = current.execute("SELECT name, seq FROM main.sqlite_sequence").fetchall()
         kept = {table: current.execute(select).fetchall() for table, select in _PROTECTION.items()}
-        names = {what: tuple(row[0] for row in current.execute(select)) for what, select in _NAMES_SINCE.items()}
+        names: list[Any] = [tuple(row[0] for row in current.execute(select)) for select in _NAMES_SINCE]
         counts = current.execute(_CHANGES, {"now": now}).get
-        return ChangesSinceBackup(
-            revived, dict(used), kept, names["holds"], names["accounts"], names["released"], *counts
-        )
+        return ChangesSinceBackup(revived, dict(used), kept, *names, *counts)
     finally:
         current.execute("DETACH backup")
 
@@ -595,7 +596,7 @@ class _RestoredStore:
                 "carriedOver": self.choice is RestoreChoice.REVOKE_ALL,
                 "holds": list(since.holds[:MAX_LISTED]),
                 "deletedAccounts": list(since.accounts[:MAX_LISTED]),
-                "suspensions": since.suspensions,
+                "suspensions": list(since.suspended[:MAX_LISTED]),
                 "links": since.links,
                 "releasedHolds": list(since.released[:MAX_LISTED]),
             }
