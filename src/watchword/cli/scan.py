@@ -97,8 +97,8 @@ class Hit:
 
     @property
     def json(self) -> dict[str, Any]:
-        place = {"file": self.file, "line": self.line, "column": self.column, "commit": self.commit}
-        return {**place, **json_value(self.verdict)}
+        place = {"file": self.file, "line": self.line, "column": self.column}
+        return {**place, **json_value(self.verdict), "commit": self.commit}
 
 
 COLUMNS: list[Column[Hit]] = [
