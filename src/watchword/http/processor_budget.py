@@ -222,11 +222,11 @@ class Meter:
         the request is rejected, or `always` admitted. The cost is charged before the wait, so that the next of many
         requests at the same time waits longer. The first request of a kind shows the others what it costs.
         """
-        if cost.seconds is None and cost.first is not None:
+        if cost.seconds is None and cost.first is None:
+            cost.first = asyncio.Event()
+        elif cost.seconds is None and cost.first is not None and not always:
             with suppress(TimeoutError):
                 await asyncio.wait_for(cost.first.wait(), MAX_PACED)
-        elif cost.seconds is None:
-            cost.first = asyncio.Event()
         self._cost = cost
         if not cost.seconds:
             return
