@@ -2,6 +2,7 @@
 
 import json
 import secrets
+from collections.abc import Iterator
 
 import pytest
 
@@ -36,6 +37,13 @@ def test_every_command_that_destroys_is_listed_here() -> None:
 
 def _asks(params: object) -> bool:
     return isinstance(params, list) and any(param.name == "yes" for param in params)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """One of its own: what these tests declare would stay in the exports of others."""
+    with Server(tmp_path_factory.mktemp("confirmations"), "--actor-daily-changes", "0") as running:
+        yield running
 
 
 @pytest.fixture
