@@ -115,7 +115,8 @@ class App:
     ) -> None:
         core = services.core
         pages = ConsoleRequests(settings)
-        self._worker = WorkerState(settings.trusted_proxies, settings.socket_path is not None, new_id, self._note_body)
+        on_unix_socket = settings.socket_path is not None
+        self._worker = WorkerState(settings.trusted_proxies, on_unix_socket, new_id, unfinished.add_body)
         self._unfinished = unfinished
         self._authenticator = Authenticator(settings, core, pages.session_of if settings.console else None)
         self._authenticate_bearer = self._authenticator.authenticate_bearer
@@ -197,10 +198,6 @@ class App:
             self._respond(request, AUTH, began, 204, headers, b"")
             return DONE
         return self._answer(request, began, bearer)
-
-    def _note_body(self, scope: Scope, size: int) -> None:
-        if self._unfinished.is_watching:
-            self._unfinished.add_body(scope, size)
 
     async def _answer(self, request: Request, began: float, bearer: Bearer | None) -> None:
         path = without_gateway(request.path)

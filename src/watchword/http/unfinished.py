@@ -66,7 +66,7 @@ class UnfinishedRequests:
         self._held = 0
         self._took = 0.0
         self.is_watching = False
-        """Whether `add_headers` and `add_body` are to be called."""
+        """Whether `add_headers` is to be called."""
 
     def add_headers(self, scope: Scope) -> None:
         """The headers of a request are complete."""
@@ -76,7 +76,8 @@ class UnfinishedRequests:
 
     def add_body(self, scope: Scope, size: int) -> None:
         """The body of a request is complete."""
-        self._finished[scope.client] = self._finished.get(scope.client, 0) + size
+        if self.is_watching:
+            self._finished[scope.client] = self._finished.get(scope.client, 0) + size
 
     async def run(self) -> None:
         looked = 0.0
