@@ -12,6 +12,8 @@ OPENSEARCH_PORT ?= 9200
 OPENSEARCH_ARGS ?=
 DEMO_ARGS ?=
 JOBS ?= 6
+# The formatter of JavaScript, installed from its lock the first time.
+BIOME = $$($(BIN)/python scripts/client-env biome)/@biomejs/cli-*/biome
 
 .DEFAULT_GOAL := help
 .PHONY: help size serve sign-in-demo opensearch test soak lint types bytecode format bench bench-compare mutants reference screenshots docs docs-serve dist lock clean
@@ -43,6 +45,7 @@ soak: $(VENV)/.installed-dev ## run the long forms of fault and load tests
 lint: $(VENV)/.installed-dev ## check style
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+	$(BIOME) format src tests/clients/node
 
 types: $(VENV)/.installed-dev ## check types
 	$(BIN)/mypy
@@ -54,6 +57,7 @@ bytecode: $(VENV)/.installed-dev
 format: $(VENV)/.installed-dev ## put the code into its form
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+	$(BIOME) format --write src tests/clients/node
 
 bench: $(VENV)/.installed-dev ## measure, against a bare answer in the same run; one of them: bench-verify, bench-lists, ...
 	$(BIN)/python -m bench $(BENCH_ARGS)
@@ -86,7 +90,7 @@ lock: ## renew the locked versions
 	$(PYTHON) scripts/lock
 
 clean: ## remove what the other targets made
-	rm -rf $(VENV) sign-in-demo .clients .nodes .peers bench/results tests/clients/node/node_modules build dist src/*.egg-info .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) sign-in-demo .clients .nodes .peers bench/results tests/clients/node/node_modules requirements/biome/node_modules build dist src/*.egg-info .mypy_cache .ruff_cache .hypothesis
 
 $(VENV)/.installed: requirements/run.lock pyproject.toml scripts/install
 	PYTHON=$(PYTHON) scripts/install run

@@ -6,7 +6,7 @@ from typing import Any
 
 from granian.constants import Interfaces
 
-from watchword.http.server import _server
+from watchword.app.server import _server
 from watchword.settings import Settings
 
 BODY = b"x" * 1_048_576

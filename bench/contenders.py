@@ -17,7 +17,7 @@ import psutil
 from bench.cases import CREATE
 from bench.population import Holder, Population
 from tests.support.preloaded import without_settings
-from watchword.engines.embedded.process import PROCESS_NAME
+from watchword.index.embedded.process import PROCESS_NAME
 
 ROOT = Path(__file__).resolve().parent.parent
 SERVER_CORE, LOAD_CORE = "0", "1"

@@ -9,7 +9,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from watchword.engines.embedded.index_file import connect, place, prepare
+from watchword.index.embedded.index_file import connect, place, prepare
 
 NAME = "dataset_operationaspect_v1"
 SERIES = "dataset.operation"

@@ -8,11 +8,11 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from watchword.domain.stores import PostgresUrl, SqliteUrl, StoreUrl
+from watchword.admin.tables import POSTGRES_TOTALS
+from watchword.database.postgres.hosts import connect as connect_to_database
+from watchword.database.sqlite.connections import STORE_FILE, connect
+from watchword.database.urls import PostgresUrl, SqliteUrl, StoreUrl
 from watchword.stores import prepare
-from watchword.stores.admin.tables import POSTGRES_TOTALS
-from watchword.stores.postgres.connections import connect as connect_to_database
-from watchword.stores.sqlite.connections import STORE_FILE, connect
 
 DAY = 86_400_000
 REVOKED_EVERY = 10

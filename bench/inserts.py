@@ -15,7 +15,7 @@ from pathlib import Path
 
 import apsw
 
-from watchword.stores.sqlite.connections import connect
+from watchword.database.sqlite.connections import connect
 
 COLUMNS = "id, type, name, actor_urn, owner_urn, created_at, expires_at, created_with"
 INSERT = f"INSERT INTO tokens ({COLUMNS}) VALUES (?, 'PERSONAL', ?, ?, ?, ?, ?, ?)"

@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bench.fill import fill, filled_actor, filled_id, is_revoked
-from watchword import wiring
-from watchword.domain.secret import Secret
-from watchword.domain.tokens import token_id
+from watchword.app import wiring
+from watchword.basics.secret import Secret
 from watchword.settings import Settings, load
+from watchword.tokens.rules import token_id
 
 TOKENS_OF_AN_ACTOR = 100
 MOST_CALLERS = 1_000

@@ -10,12 +10,13 @@ from typing import Any
 from granian.constants import Interfaces
 
 from bench.bare import bare, bare_rsgi, serve_app
-from watchword import wiring
-from watchword.domain.actors import Bearer
-from watchword.service.background import ExpiryNotices, UsageRecorder
+from watchword.app import wiring
+from watchword.authority.callers import Bearer
 from watchword.settings import Settings, load
 from watchword.stores.postgres import PostgresStore
-from watchword.stores.postgres.verify_batcher import STATEMENT, bearer_of
+from watchword.stores.postgres_verify import STATEMENT, bearer_of
+from watchword.tokens.expiry_jobs import ExpiryNotices
+from watchword.tokens.usage_jobs import UsageRecorder
 
 LOAD_APP = wiring.load_app
 SWITCH, SEEN = "record-uses", "records-uses"

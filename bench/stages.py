@@ -29,13 +29,16 @@ ENVIRONMENT = ROOT / ".peers" / "py-spy"
 RATE = 200
 WRITER_THREAD = "writer thread"
 STAGES = {
-    "server, request, response": ("http/app", "http/requests", "http/server", "http/errors", "http/compr", "asyncio"),
-    "bearer and rights": ("http/authentication", "service/authority", "domain/tokens", "domain/actors", "domain/polic"),
+    "server, request, response": ("app/app", "http/requests", "app/server", "http/errors", "asyncio"),
+    "bearer and rights": ("signin/authentication", "authority/"),
     "GraphQL: inputs, plan, result": ("http/graphql/",),
-    "rules": ("service/", "domain/"),
-    "signature": ("signing",),
-    "log, metrics, uses": ("http/logs", "http/metrics", "service/background", "service/audit"),
-    "store": ("stores/", "sqlite_file"),
+    "rules": ("access/", "tokens/"),
+    "signature": ("tokens/keys_service",),
+    "log, metrics, uses": ("http/logs", "app/metrics", "tokens/usage_jobs", "audit/"),
+    "store": (
+        "stores/", "database/", "journal/", "authority/store", "tokens/store", "tokens/rows", "tokens/search_store",
+        "tokens/create_store", "tokens/revoke_store", "stores/postgres_verify",
+    ),
 }  # fmt: skip
 OTHER, NO_PYTHON = "other", "server library, without Python"
 _THREAD = re.compile(r"thread \((\d+)\)")

@@ -1,27 +1,17 @@
-"""`python -m watchword` and the `watchword` command: the command line, joined to the wiring."""
+"""`python -m watchword` and the `watchword` command: start the command line."""
 
 import os
 import sys
 import warnings
 from importlib.util import find_spec
-from typing import Any
 
-from watchword.interpreter import load_quickly
+from watchword.basics.interpreter import load_quickly
 
 EXTRA = (
     "aiosmtplib", "apsw", "asyncpg", "certifi", "click", "cronsim", "cryptography", "granian", "graphql", "h11",
     "joserfc", "orjson", "prometheus_client", "pymysql", "rich", "structlog", "yaml",
 )  # fmt: skip
 """Modules of the packages of the extra `server`."""
-
-
-class LazyWiring:
-    """Imports the wiring for the first command that needs it: commands that call a server do not."""
-
-    def __getattr__(self, name: str) -> Any:
-        from watchword import wiring
-
-        return getattr(wiring, name)
 
 
 def main() -> None:
@@ -33,7 +23,7 @@ def main() -> None:
         from watchword.cli import cli
         from watchword.cli.run import main as run_command
 
-        run_command(cli, LazyWiring())
+        run_command(cli)
     except KeyboardInterrupt:  # during the imports
         sys.exit(130)
 

@@ -12,17 +12,16 @@ from pathlib import Path
 from typing import TypeVar
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from watchword.domain.datahub import DataHubDatabase, DataHubFile, DataHubUrl
-from watchword.domain.errors import Fault
-from watchword.domain.events import StreamTarget, Transport
-from watchword.domain.indices import Aspect, is_prefix, parse_aspect
-from watchword.domain.lifetimes import Duration
-from watchword.domain.mail import KINDS, MailKind, SmtpUrl
-from watchword.domain.names import ACCOUNT_PREFIX, check_actor, check_email, check_group
-from watchword.domain.networks import Network
-from watchword.domain.secret import Secret
-from watchword.domain.sessions import CLAIM, GROUP, is_secure
-from watchword.domain.stores import DEFAULT_PORT, PostgresUrl, SqliteUrl, StoreUrl
+from watchword.basics.errors import Fault
+from watchword.basics.names import ACCOUNT_PREFIX, check_actor, check_email, check_group
+from watchword.basics.networks import Network
+from watchword.basics.secret import Secret
+from watchword.basics.times import Duration
+from watchword.database.urls import DEFAULT_PORT, PostgresUrl, SqliteUrl, StoreUrl
+from watchword.index.indices import is_prefix, parse_aspect
+from watchword.journal.events import StreamTarget, Transport
+from watchword.notices.mail_rules import KINDS, SmtpUrl
+from watchword.signin.session_rules import CLAIM, GROUP, is_secure
 
 T = TypeVar("T")
 MAX_LINE = 1_000
@@ -49,6 +48,35 @@ class ListenAddress:
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class DataHubDatabase:
+    """DataHub's database. Its text omits the password."""
+
+    scheme: str  # mysql or postgresql
+    host: str
+    port: int
+    user: str
+    password: Secret[str] | None
+    database: str
+    options: tuple[tuple[str, str], ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.scheme}://{self.user}@{self.host}:{self.port}/{self.database}"
+
+
+@dataclass(frozen=True, slots=True)
+class DataHubFile:
+    """An export: one row a line, as JSON. `-` is standard input."""
+
+    path: Path
+
+    def __str__(self) -> str:
+        return "standard input" if str(self.path) == "-" else str(self.path)
+
+
+DataHubUrl = DataHubDatabase | DataHubFile
 
 
 @contextmanager
@@ -80,6 +108,32 @@ def matching(pattern: str, what: str) -> Callable[[str], str]:
 def optional(parse: Callable[[str], T]) -> Callable[[str], T | None]:
     """None for an empty text."""
     return lambda text: parse(text) if text else None
+
+
+def words(text: str) -> list[str]:
+    return [word.strip() for word in text.split(",") if word.strip()]
+
+
+def listed(parse: Callable[[str], T], what: str, *, least: int = 0) -> Callable[[str], tuple[T, ...]]:
+    """Words with commas between them."""
+
+    def parse_all(text: str) -> tuple[T, ...]:
+        with must_be(what):
+            found = tuple(parse(word) for word in words(text))
+            if len(found) < least:
+                raise ValueError
+        return found
+
+    return parse_all
+
+
+def one_of(*allowed: str) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        if text.lower() not in allowed:
+            raise ValueError(f"one of {', '.join(allowed)}")
+        return text.lower()
+
+    return parse
 
 
 def listen_address(text: str) -> ListenAddress:
@@ -167,14 +221,14 @@ def group_template(text: str) -> str:
     return text
 
 
-def claim_values(text: str) -> tuple[tuple[str, str], ...]:
-    found = []
-    for part in filter(None, map(str.strip, text.split(","))):
-        claim, _, value = part.partition("=")
-        if not re.fullmatch(_CLAIM_NAME, claim) or not value:
-            raise ValueError("claim=value, separated by commas, such as hd=example.org,groups=staff")
-        found.append((claim, value))
-    return tuple(found)
+def _claim_value(text: str) -> tuple[str, str]:
+    claim, _, value = text.partition("=")
+    if not re.fullmatch(_CLAIM_NAME, claim) or not value:
+        raise ValueError
+    return claim, value
+
+
+claim_values = listed(_claim_value, "claim=value, separated by commas, such as hd=example.org,groups=staff")
 
 
 def data_dir(text: str) -> Path:
@@ -312,18 +366,15 @@ schema = matching(
 )
 
 
-def actor(text: str) -> str:
-    try:
-        return check_actor(text, "it")
-    except Fault as fault:
-        raise ValueError(f"a user's urn ({fault.message})") from None
-
-
 def root_actor(text: str) -> str:
     """No service account may be the root actor: who manages accounts could create its tokens. Every urn of an account
     has this prefix, whatever creates it, so that this is the only place to check it.
     """
-    if actor(text).startswith(ACCOUNT_PREFIX):
+    try:
+        actor = check_actor(text, "it")
+    except Fault as fault:
+        raise ValueError(f"a user's urn ({fault.message})") from None
+    if actor.startswith(ACCOUNT_PREFIX):
         raise ValueError(
             f"the urn of a person, not of a service account ({ACCOUNT_PREFIX}…), whose tokens others can create"
         )
@@ -343,50 +394,23 @@ def local_mode(text: str) -> bool | None:
         return None if text.lower() == "auto" else switch(text)
 
 
-def words(text: str) -> list[str]:
-    return [word.strip() for word in text.split(",") if word.strip()]
+def _network(text: str) -> Network:
+    return ipaddress.ip_network(text)
 
 
-def networks(text: str) -> tuple[Network, ...]:
-    with must_be("networks such as 10.0.0.0/8,192.168.1.7/32"):
-        return tuple(ipaddress.ip_network(word) for word in words(text))
-
-
-def peers(text: str) -> tuple[Network | None, ...]:
-    """Networks, or None for callers on the Unix socket."""
-    with must_be("networks such as 10.0.0.0/8,192.168.1.7/32, or unix"):
-        return tuple(None if word == "unix" else networks(word)[0] for word in words(text))
-
-
-def headers(text: str) -> tuple[str, ...]:
-    names = words(text)
-    if not names or not all(re.fullmatch(r"[Xx]-[A-Za-z0-9-]+", name) for name in names):
-        raise ValueError("names of headers that begin with X-, such as X-Service-Actor")
-    return tuple(names)
-
-
-def clients(text: str) -> tuple[str, ...]:
-    names = words(text)
-    if not all(re.fullmatch(r"[A-Za-z0-9._-]{1,50}", name) for name in names):
-        raise ValueError("client ids of letters, digits and . _ -, such as watchword-cli")
-    return tuple(names)
-
-
-def durations(text: str) -> tuple[Duration, ...]:
-    named = [duration.name for duration in Duration if duration is not Duration.NO_EXPIRY]
-    chosen = [word.upper() for word in words(text)]
-    if not chosen or not set(chosen) <= set(named):
-        raise ValueError(f"some of {', '.join(named)}")
-    return tuple(Duration[word] for word in chosen)
-
-
-def one_of(*allowed: str) -> Callable[[str], str]:
-    def parse(text: str) -> str:
-        if text.lower() not in allowed:
-            raise ValueError(f"one of {', '.join(allowed)}")
-        return text.lower()
-
-    return parse
+networks = listed(_network, "networks such as 10.0.0.0/8,192.168.1.7/32")
+peers = listed(
+    lambda word: None if word == "unix" else _network(word), "networks such as 10.0.0.0/8,192.168.1.7/32, or unix"
+)
+"""None for callers on the Unix socket."""
+headers = listed(
+    matching(r"[Xx]-[A-Za-z0-9-]+", ""), "names of headers that begin with X-, such as X-Service-Actor", least=1
+)
+clients = listed(
+    matching(r"[A-Za-z0-9._-]{1,50}", ""), "client ids of letters, digits and . _ -, such as watchword-cli"
+)
+DURATIONS = {duration.name: duration for duration in Duration if duration is not Duration.NO_EXPIRY}
+durations = listed(lambda word: DURATIONS[word.upper()], f"some of {', '.join(DURATIONS)}", least=1)
 
 
 SMTP_PORTS = {"smtp": 587, "smtps": 465, "smtp+insecure": 25}
@@ -426,11 +450,7 @@ def mail_template(text: str) -> str:
     return text
 
 
-def mail_kinds(text: str) -> tuple[MailKind, ...]:
-    chosen = words(text)
-    if not set(chosen) <= set(KINDS):
-        raise ValueError(f"some of {', '.join(KINDS)}")
-    return tuple(KINDS[word] for word in chosen)
+mail_kinds = listed(KINDS.__getitem__, f"some of {', '.join(KINDS)}")
 
 
 def days(text: str) -> tuple[int, ...]:
@@ -467,6 +487,4 @@ def index_prefix(text: str) -> str:
     return text
 
 
-def aspects(text: str) -> tuple[Aspect, ...]:
-    with must_be("entities and aspects such as dataset.operation,chart.chartUsageStatistics"):
-        return tuple(parse_aspect(word) for word in words(text))
+aspects = listed(parse_aspect, "entities and aspects such as dataset.operation,chart.chartUsageStatistics")

@@ -10,22 +10,23 @@ import re
 import socket
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
+from enum import Enum, auto
 from pathlib import Path
 from typing import Any, TypeVar, cast
 from urllib.parse import urlsplit
 
 from watchword import setting_values as values
-from watchword.domain.datahub import DataHubUrl
-from watchword.domain.errors import OperatorError
-from watchword.domain.events import StreamTarget
-from watchword.domain.indices import DATAHUB_SERIES, Aspect, IndexNames
-from watchword.domain.lifetimes import Duration, Lifetimes
-from watchword.domain.mail import MailKind, MailRules, SmtpUrl
-from watchword.domain.networks import Network
-from watchword.domain.secret import Secret
-from watchword.domain.sessions import ClaimRules, SessionLimits
-from watchword.domain.stores import PostgresUrl, SqliteUrl, StoreUrl
-from watchword.setting_values import IndexAddress, ListenAddress, optional
+from watchword.basics.errors import OperatorError
+from watchword.basics.networks import Endpoint, Network
+from watchword.basics.secret import Secret
+from watchword.basics.times import Duration
+from watchword.database.urls import PostgresUrl, SqliteUrl, StoreUrl
+from watchword.index.indices import DATAHUB_SERIES, Aspect, IndexNames
+from watchword.journal.events import StreamTarget
+from watchword.notices.mail_rules import KINDS, MailKind, MailRules, SmtpUrl
+from watchword.setting_values import DataHubUrl, IndexAddress, ListenAddress, optional
+from watchword.signin.session_rules import ClaimRules, SessionLimits
+from watchword.tokens.lifetimes import Lifetimes
 
 MAX_SECRET_CHARACTERS = 65_536
 _NEEDS_KEY = (
@@ -35,9 +36,6 @@ _NEEDS_KEY = (
 
 
 _WHEN_UNSET = {"database_url": "use SQLite in the data folder", "datahub_salt": "accept no tokens of DataHub"}
-
-Endpoint = tuple[socket.AddressFamily, str | tuple[str, int]]
-"""An address family and address, as the socket module has them."""
 
 
 class SettingsError(OperatorError):
@@ -77,17 +75,30 @@ PREFIX = "WATCHWORD_"
 T = TypeVar("T")
 
 
+class Kind(Enum):
+    SHARED = auto()
+    OWN = auto()
+    """Instances that share a store may differ in it."""
+    WITH_SECRET = auto()
+    """May hold a password."""
+    SECRET = auto()
+    """Is nothing else: no flag, because every user of the machine can read flags in the list of processes."""
+
+
+OWN, WITH_SECRET, SECRET = Kind.OWN, Kind.WITH_SECRET, Kind.SECRET
+
+
 @dataclass(frozen=True, slots=True)
 class Setting:
-    name: str
     default: str
-    help: str
     parse: Callable[[str], Any]
-    secret: bool
-    no_flag: bool
-    """A secret and nothing else. Every user of the machine can read flags in the list of processes."""
-    per_instance: bool
-    """Instances that share a store may differ in it."""
+    help: str
+    kind: Kind
+    name: str = ""
+
+    @property
+    def secret(self) -> bool:
+        return self.kind in (WITH_SECRET, SECRET)
 
     @property
     def variable(self) -> str:
@@ -99,212 +110,129 @@ class Setting:
         return f"{self.variable}_FILE"
 
     @property
-    def flag(self) -> str:
-        return "--" + self.name.replace("_", "-")
+    def flag(self) -> str | None:
+        return None if self.kind is SECRET else "--" + self.name.replace("_", "-")
 
 
-def setting(
-    default: str,
-    text: str,
-    parse: Callable[[str], T],
-    *,
-    secret: bool = False,
-    no_flag: bool = False,
-    per_instance: bool = False,
-) -> T:
+def setting(default: str, parse: Callable[[str], T], text: str, kind: Kind = Kind.SHARED) -> T:
     """A field of `Settings`. `text` is its help."""
-    return cast("T", field(metadata={"setting": (default, text, parse, secret, no_flag, per_instance)}))
-
-
-_ALL_DURATIONS = ",".join(duration.name for duration in Duration if duration is not Duration.NO_EXPIRY)
-
-_ALL_MAIL = ",".join(kind.value for kind in MailKind)
+    return cast("T", field(metadata={"setting": Setting(default, parse, text, kind)}))
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
     # fmt: off
-    host: str = setting(
-        "127.0.0.1", "Address to listen on: an IP address, localhost, or unix:/path/of.sock.",
-        values.host, per_instance=True,
-    )
-    port: int = setting("8080", "Port to listen on.", values.port, per_instance=True)
-    workers: int = setting("1", "Worker processes.", values.between(1, 256), per_instance=True)
-    metrics_address: ListenAddress | None = setting(
-        "", "Second address to listen on, for /metrics and the parts of /health. They are then served only there.",
-        optional(values.listen_address), per_instance=True,
-    )
-    public_url: str | None = setting(
-        "", "URL of this service for clients; also the issuer of tokens.", optional(values.url)
-    )
-    tls_cert: Path | None = setting("", "Certificate chain (PEM) for TLS.", optional(Path), per_instance=True)
-    tls_key: Path | None = setting("", "Private key (PEM) of the certificate.", optional(Path), per_instance=True)
-    data_dir: Path = setting(
-        "./watchword-data", "Folder of the SQLite store and the master key (mode 0700).",
-        values.data_dir, per_instance=True,
-    )
-    database_url: StoreUrl | None = setting(
-        "", "URL of a PostgreSQL database. Default: SQLite in the data folder.", optional(values.database), secret=True
-    )
-    database_schema: str = setting("watchword", "Database schema of the store.", values.schema)
-    database_timeout: int = setting(
-        "2", "Seconds to wait for an answer of the database.", values.between(1, 600), per_instance=True
-    )
-    database_pool: int = setting(
-        "8", "Database connections of a worker, besides two for verification.",
-        values.between(2, 200), per_instance=True,
-    )
-    database_reads: str = setting(
-        "primary", "On PostgreSQL, which reads are used: primary (from a server that accepts writes), or confirmed "
-        "(the synchronous standbys have also confirmed that it is still the primary).",
-        values.one_of("primary", "confirmed"),
-    )
-    database_failover: str = setting(
-        "manual", "Who promotes a standby: manual, or patroni (in its synchronous_mode).",
-        values.one_of("manual", "patroni"),
-    )
-    index_url: IndexAddress | None = setting(
-        "", "URL of the search index. Default: an embedded index.", optional(values.index_url), secret=True
-    )
-    index_prefix: str = setting("", "Prefix of index names, before an underscore.", values.index_prefix)
-    index_api_key: Secret[str] | None = setting(
-        "", "API key for the search index.", optional(Secret), secret=True, no_flag=True
-    )
-    index_ca_file: Path | None = setting(
-        "", "Certificates (PEM) to verify the search index with.", optional(Path), per_instance=True
-    )
-    index_verify_tls: bool = setting("on", "Verify the certificate of the search index.", values.switch)
-    index_timeout: int = setting(
-        "10", "Seconds to wait for an answer of the search index.", values.between(1, 600), per_instance=True
-    )
-    index_rate: int = setting(
-        "10000", "Rows per second that a truncation deletes or copies; 0: no limit.", values.between(0, 10_000_000)
-    )
-    known_aspects: tuple[Aspect, ...] = setting(
-        ",".join(DATAHUB_SERIES), "Aspects that are known before they have an index.", values.aspects
-    )
-    root_actor: str = setting(
-        "urn:li:corpuser:admin", "Actor that has every privilege; not a service account.", values.root_actor
-    )
-    policy_file: Path | None = setting(
-        "", "YAML file of policies to apply at each start.", optional(Path), per_instance=True
-    )
-    master_key_file: Path | None = setting(
-        "", "Key that seals the signing keys. Default: created in the data folder; required for PostgreSQL.",
-        optional(Path), per_instance=True,
-    )
-    trusted_group: int | None = setting(
-        "", "Number of a group that is this service's alone, such as a pod's fsGroup: it may read and write the files "
-        "of store and keys.", optional(values.trusted_group), per_instance=True,
-    )
-    datahub_salt: Secret[bytes] | None = setting(
-        "", "DataHub's salt (DATAHUB_TOKEN_SERVICE_SALT), with which its imported tokens are found.",
-        optional(values.secret_text), secret=True, no_flag=True,
-    )
-    datahub_url: DataHubUrl | None = setting(
-        "", "DataHub's database or export file, for `watchword import datahub`.",
-        optional(values.datahub_url), secret=True, no_flag=True,
-    )
-    local_mode: bool | None = setting(
-        "auto", "Let processes of the server's user name an actor: auto, on or off.", values.local_mode
-    )
-    trusted_peers: tuple[Network | None, ...] = setting(
-        "", "Networks (CIDR), or unix, whose X-Service-Actor header is trusted.", values.peers
-    )
-    trusted_proxies: tuple[Network, ...] = setting(
-        "", "Networks (CIDR) of proxies whose X-Forwarded-For header is trusted.", values.networks
-    )
-    actor_headers: tuple[str, ...] = setting(
-        "X-Service-Actor,X-DataHub-Actor", "Headers that name the actor of a local caller.", values.headers
-    )
-    allowed_durations: tuple[Duration, ...] = setting(
-        _ALL_DURATIONS, "Lifetimes that tokens may have.", values.durations
-    )
-    allow_no_expiry: bool = setting("off", "Allow tokens that never expire (NO_EXPIRY).", values.switch)
-    max_live_tokens: int = setting("10000", "Live tokens that one actor may have.", values.between(1, 10_000_000))
-    actor_processor_percent: int = setting(
-        "5", "Percent of a processor per worker for documents, searches, answers, writes of an actor; 0: no limit.",
-        values.between(0, 100), per_instance=True,
-    )
-    actor_daily_changes: int = setting(
-        "10000", "Changes, other than to create and revoke tokens, that one actor may make in a day, half of them at "
-        "once; 0: no limit.", values.between(0, 1_000_000_000),
-    )
-    webhook_allowed_networks: tuple[Network, ...] = setting(
-        "", "Networks (CIDR) that are not public and that webhooks may be sent to, also by http.", values.networks
-    )
-    webhook_allow_http: bool = setting("off", "Allow webhooks to public addresses by http.", values.switch)
-    event_days: int = setting("400", "Days to keep events.", values.between(1, 36_500))
-    dead_token_days: int = setting("90", "Days to keep expired and revoked tokens.", values.between(1, 36_500))
-    console: bool = setting("on", "Serve the web console and its sign-in.", values.switch, per_instance=True)
-    session_hours: int = setting("12", "Hours until a console session ends.", values.between(1, 8_760))
-    device_clients: tuple[str, ...] = setting(
-        "watchword-cli", "Client ids that may start device authorization, as `watchword login` does. Empty: none.",
-        values.clients,
-    )
-    login_days: int = setting(
-        "30", "Days that a token from device authorization is valid; never over the longest allowed lifetime.",
-        values.between(1, 3_650),
-    )
-    session_idle_minutes: int = setting(
-        "120", "Minutes without a request until a console session ends.", values.between(2, 525_600)
-    )
-    oidc_issuer: str | None = setting(
-        "", "Issuer of the OpenID Connect identity provider that people sign in at.", optional(values.oidc_issuer)
-    )
-    oidc_client_id: str = setting("", "Client id of this service at the identity provider.", values.one_line)
-    oidc_client_secret: Secret[str] | None = setting(
-        "", "Client secret at the identity provider; none for a public client.",
-        optional(values.secret_line), secret=True, no_flag=True,
-    )
-    oidc_scopes: str = setting(
-        "openid profile email", "Scopes to ask of the identity provider, openid among them.", values.oidc_scopes
-    )
-    oidc_actor: str = setting(
-        "urn:li:corpuser:{preferred_username}", "Template of an actor's urn: {claim} stands for a claim.",
-        values.actor_template,
-    )
-    oidc_groups_claim: str | None = setting(
-        "", "Claim with the groups of a person. Without it, sign-ins bring no groups.", optional(values.claim_name)
-    )
-    oidc_group: str = setting(
-        "urn:li:corpGroup:{group}", "Template of the urn of a group of the identity provider.", values.group_template
-    )
-    oidc_groups_days: int = setting(
-        "0", "Days without a sign-in until an actor loses the groups of the identity provider; 0: never.",
-        values.between(0, 36_500),
-    )
-    oidc_allowed: tuple[tuple[str, str], ...] = setting(
-        "", "Claims that must hold to sign in, such as hd=example.org or groups=staff.", values.claim_values
-    )
-    event_stream: StreamTarget | None = setting(
-        "", "Where to send each event as a JSON line: stdout, the absolute path of a file, syslog:HOST:PORT, "
-        "syslog+tcp:HOST:PORT or syslog:/dev/log.", optional(values.event_stream), per_instance=True,
-    )
-    expiry_notice_days: tuple[int, ...] = setting(
-        "30,7,1", "Days before a token expires at which an event token.expiring is written. Empty: none.", values.days
-    )
-    smtp_url: SmtpUrl | None = setting(
-        "", "Mail server: smtp://user:password@host:587 (STARTTLS), smtps:// or smtp+insecure://. Default: no mail.",
-        optional(values.smtp_url), secret=True,
-    )
-    smtp_from: str | None = setting("", "Address that mail comes from.", optional(values.email))
-    smtp_ca_file: Path | None = setting(
-        "", "Certificates (PEM) to verify the mail server with.", optional(Path), per_instance=True
-    )
-    mail_template: str | None = setting(
-        "", "Address of a person without one in the directory, such as {name}@example.org.",
-        optional(values.mail_template),
-    )
-    mail_kinds: tuple[MailKind, ...] = setting(_ALL_MAIL, "Kinds of mail to send.", values.mail_kinds)
-    log_level: str = setting(
-        "info", "Log level: debug, info, warning or error.",
-        values.one_of("debug", "info", "warning", "error"), per_instance=True,
-    )
-    access_log: str = setting(
-        "default", "Requests to log: all, off, or default (all but successful /auth and probes).",
-        values.one_of("all", "default", "off"), per_instance=True,
-    )
+    host: str = setting("127.0.0.1", values.host,
+        "Address to listen on: an IP address, localhost, or unix:/path/of.sock.", OWN)
+    port: int = setting("8080", values.port, "Port to listen on.", OWN)
+    workers: int = setting("1", values.between(1, 256), "Worker processes.", OWN)
+    metrics_address: ListenAddress | None = setting("", optional(values.listen_address),
+        "Second address to listen on, for /metrics and the parts of /health. They are then served only there.", OWN)
+    public_url: str | None = setting("", optional(values.url),
+        "URL of this service for clients; also the issuer of tokens.")
+    tls_cert: Path | None = setting("", optional(Path), "Certificate chain (PEM) for TLS.", OWN)
+    tls_key: Path | None = setting("", optional(Path), "Private key (PEM) of the certificate.", OWN)
+    data_dir: Path = setting("./watchword-data", values.data_dir,
+        "Folder of the SQLite store and the master key (mode 0700).", OWN)
+    database_url: StoreUrl | None = setting("", optional(values.database),
+        "URL of a PostgreSQL database. Default: SQLite in the data folder.", WITH_SECRET)
+    database_schema: str = setting("watchword", values.schema, "Database schema of the store.")
+    database_timeout: int = setting("2", values.between(1, 600), "Seconds to wait for an answer of the database.", OWN)
+    database_pool: int = setting("8", values.between(2, 200),
+        "Database connections of a worker, besides two for verification.", OWN)
+    database_reads: str = setting("primary", values.one_of("primary", "confirmed"),
+        "On PostgreSQL, which reads are used: primary (from a server that accepts writes), or confirmed (the "
+        "synchronous standbys have also confirmed that it is still the primary).")
+    database_failover: str = setting("manual", values.one_of("manual", "patroni"),
+        "Who promotes a standby: manual, or patroni (in its synchronous_mode).")
+    index_url: IndexAddress | None = setting("", optional(values.index_url),
+        "URL of the search index. Default: an embedded index.", WITH_SECRET)
+    index_prefix: str = setting("", values.index_prefix, "Prefix of index names, before an underscore.")
+    index_api_key: Secret[str] | None = setting("", optional(Secret), "API key for the search index.", SECRET)
+    index_ca_file: Path | None = setting("", optional(Path), "Certificates (PEM) to verify the search index with.", OWN)
+    index_verify_tls: bool = setting("on", values.switch, "Verify the certificate of the search index.")
+    index_timeout: int = setting("10", values.between(1, 600),
+        "Seconds to wait for an answer of the search index.", OWN)
+    index_rate: int = setting("10000", values.between(0, 10_000_000),
+        "Rows per second that a truncation deletes or copies; 0: no limit.")
+    known_aspects: tuple[Aspect, ...] = setting(",".join(DATAHUB_SERIES), values.aspects,
+        "Aspects that are known before they have an index.")
+    root_actor: str = setting("urn:li:corpuser:admin", values.root_actor,
+        "Actor that has every privilege; not a service account.")
+    policy_file: Path | None = setting("", optional(Path), "YAML file of policies to apply at each start.", OWN)
+    master_key_file: Path | None = setting("", optional(Path),
+        "Key that seals the signing keys. Default: created in the data folder; required for PostgreSQL.", OWN)
+    trusted_group: int | None = setting("", optional(values.trusted_group),
+        "Number of a group that is this service's alone, such as a pod's fsGroup: it may read and write the files of "
+        "store and keys.", OWN)
+    datahub_salt: Secret[bytes] | None = setting("", optional(values.secret_text),
+        "DataHub's salt (DATAHUB_TOKEN_SERVICE_SALT), with which its imported tokens are found.", SECRET)
+    datahub_url: DataHubUrl | None = setting("", optional(values.datahub_url),
+        "DataHub's database or export file, for `watchword import datahub`.", SECRET)
+    local_mode: bool | None = setting("auto", values.local_mode,
+        "Let processes of the server's user name an actor: auto, on or off.")
+    trusted_peers: tuple[Network | None, ...] = setting("", values.peers,
+        "Networks (CIDR), or unix, whose X-Service-Actor header is trusted.")
+    trusted_proxies: tuple[Network, ...] = setting("", values.networks,
+        "Networks (CIDR) of proxies whose X-Forwarded-For header is trusted.")
+    actor_headers: tuple[str, ...] = setting("X-Service-Actor,X-DataHub-Actor", values.headers,
+        "Headers that name the actor of a local caller.")
+    allowed_durations: tuple[Duration, ...] = setting(",".join(values.DURATIONS), values.durations,
+        "Lifetimes that tokens may have.")
+    allow_no_expiry: bool = setting("off", values.switch, "Allow tokens that never expire (NO_EXPIRY).")
+    max_live_tokens: int = setting("10000", values.between(1, 10_000_000), "Live tokens that one actor may have.")
+    actor_processor_percent: int = setting("5", values.between(0, 100),
+        "Percent of a processor per worker for documents, searches, answers, writes of an actor; 0: no limit.", OWN)
+    actor_daily_changes: int = setting("10000", values.between(0, 1_000_000_000),
+        "Changes, other than to create and revoke tokens, that one actor may make in a day, half of them at once; 0: "
+        "no limit.")
+    webhook_allowed_networks: tuple[Network, ...] = setting("", values.networks,
+        "Networks (CIDR) that are not public and that webhooks may be sent to, also by http.")
+    webhook_allow_http: bool = setting("off", values.switch, "Allow webhooks to public addresses by http.")
+    event_days: int = setting("400", values.between(1, 36_500), "Days to keep events.")
+    dead_token_days: int = setting("90", values.between(1, 36_500), "Days to keep expired and revoked tokens.")
+    console: bool = setting("on", values.switch, "Serve the web console and its sign-in.", OWN)
+    session_hours: int = setting("12", values.between(1, 8_760), "Hours until a console session ends.")
+    device_clients: tuple[str, ...] = setting("watchword-cli", values.clients,
+        "Client ids that may start device authorization, as `watchword login` does. Empty: none.")
+    login_days: int = setting("30", values.between(1, 3_650),
+        "Days that a token from device authorization is valid; never over the longest allowed lifetime.")
+    session_idle_minutes: int = setting("120", values.between(2, 525_600),
+        "Minutes without a request until a console session ends.")
+    oidc_issuer: str | None = setting("", optional(values.oidc_issuer),
+        "Issuer of the OpenID Connect identity provider that people sign in at.")
+    oidc_client_id: str = setting("", values.one_line, "Client id of this service at the identity provider.")
+    oidc_client_secret: Secret[str] | None = setting("", optional(values.secret_line),
+        "Client secret at the identity provider; none for a public client.", SECRET)
+    oidc_scopes: str = setting("openid profile email", values.oidc_scopes,
+        "Scopes to ask of the identity provider, openid among them.")
+    oidc_actor: str = setting("urn:li:corpuser:{preferred_username}", values.actor_template,
+        "Template of an actor's urn: {claim} stands for a claim.")
+    oidc_groups_claim: str | None = setting("", optional(values.claim_name),
+        "Claim with the groups of a person. Without it, sign-ins bring no groups.")
+    oidc_group: str = setting("urn:li:corpGroup:{group}", values.group_template,
+        "Template of the urn of a group of the identity provider.")
+    oidc_groups_days: int = setting("0", values.between(0, 36_500),
+        "Days without a sign-in until an actor loses the groups of the identity provider; 0: never.")
+    oidc_allowed: tuple[tuple[str, str], ...] = setting("", values.claim_values,
+        "Claims that must hold to sign in, such as hd=example.org or groups=staff.")
+    event_stream: StreamTarget | None = setting("", optional(values.event_stream),
+        "Where to send each event as a JSON line: stdout, the absolute path of a file, syslog:HOST:PORT, "
+        "syslog+tcp:HOST:PORT or syslog:/dev/log.", OWN)
+    expiry_notice_days: tuple[int, ...] = setting("30,7,1", values.days,
+        "Days before a token expires at which an event token.expiring is written. Empty: none.")
+    smtp_url: SmtpUrl | None = setting("", optional(values.smtp_url),
+        "Mail server: smtp://user:password@host:587 (STARTTLS), smtps:// or smtp+insecure://. Default: no "
+        "mail.", WITH_SECRET)
+    smtp_from: str | None = setting("", optional(values.email), "Address that mail comes from.")
+    smtp_ca_file: Path | None = setting("", optional(Path), "Certificates (PEM) to verify the mail server with.", OWN)
+    mail_template: str | None = setting("", optional(values.mail_template),
+        "Address of a person without one in the directory, such as {name}@example.org.")
+    mail_kinds: tuple[MailKind, ...] = setting(",".join(KINDS), values.mail_kinds, "Kinds of mail to send.")
+    log_level: str = setting("info", values.one_of("debug", "info", "warning", "error"),
+        "Log level: debug, info, warning or error.", OWN)
+    access_log: str = setting("default", values.one_of("all", "default", "off"),
+        "Requests to log: all, off, or default (all but successful /auth and probes).", OWN)
     # fmt: on
     is_root_named: bool = False
     """Whether a flag or the environment names the root actor."""
@@ -427,7 +355,7 @@ class Settings:
         """Settings whose changes leave an audit event, by variable, without secrets and without what instances of one
         store may differ in; and the resulting issuer and address.
         """
-        audited = [setting for setting in TABLE if not setting.secret and not (setting.per_instance and self.is_shared)]
+        audited = [setting for setting in TABLE if not setting.secret and not (setting.kind is OWN and self.is_shared)]
         results = {"issuer": self.issuer, "listensAt": self.listens_at}
         return {setting.variable: _text(getattr(self, setting.name)) for setting in audited} | results
 
@@ -442,7 +370,7 @@ class Settings:
 
 
 TABLE: tuple[Setting, ...] = tuple(
-    Setting(field.name, *field.metadata["setting"]) for field in fields(Settings) if "setting" in field.metadata
+    replace(field.metadata["setting"], name=field.name) for field in fields(Settings) if field.metadata
 )
 
 
@@ -540,7 +468,7 @@ def read_datahub_url(flag: str, url: str) -> DataHubUrl:
 
 
 def _value(setting: Setting, flags: Mapping[str, str | None], environment: Mapping[str, str]) -> Any:
-    text, source = flags.get(setting.name), setting.flag
+    text, source = flags.get(setting.name), setting.flag or setting.variable
     error = StoreUrlError if setting.name == "database_url" else SettingsError
     if text is not None and setting.secret:
         _reject_password(source, text, f"Set {setting.variable}, or name a file with it in {setting.file_variable}.")
@@ -594,9 +522,13 @@ def _is_service_link(name: str, value: str) -> bool:
     return bool(is_port or _LINKED.fullmatch(name))
 
 
+TOGETHER = ("tls_cert", "tls_key"), ("oidc_issuer", "oidc_client_id"), ("smtp_url", "smtp_from")
+
+
 def _contradictions(settings: Settings) -> Iterator[str]:
-    if (settings.tls_cert is None) != (settings.tls_key is None):
-        yield "WATCHWORD_TLS_CERT and WATCHWORD_TLS_KEY must be set together."
+    for one, other in TOGETHER:
+        if bool(getattr(settings, one)) != bool(getattr(settings, other)):
+            yield f"{PREFIX}{one.upper()} and {PREFIX}{other.upper()} must be set together."
     if settings.metrics_address and settings.socket_path is None and settings.metrics_address.port == settings.port:
         yield "WATCHWORD_METRICS_ADDRESS must have another port than WATCHWORD_PORT."
     if settings.local_mode and not settings.is_loopback:
@@ -605,11 +537,7 @@ def _contradictions(settings: Settings) -> Iterator[str]:
         yield "WATCHWORD_TRUSTED_PEERS may name unix only when WATCHWORD_HOST is unix:/path/of.sock."
     if settings.index_api_key is not None and settings.index_url is not None and settings.index_url.user is not None:
         yield "WATCHWORD_INDEX_API_KEY and a user in WATCHWORD_INDEX_URL must not be set together."
-    if (settings.oidc_issuer is None) == bool(settings.oidc_client_id):
-        yield "WATCHWORD_OIDC_ISSUER and WATCHWORD_OIDC_CLIENT_ID must be set together."
     if settings.oidc_issuer is not None and settings.socket_path is not None and settings.public_url is None:
         yield "WATCHWORD_OIDC_ISSUER needs WATCHWORD_PUBLIC_URL, where browsers reach this service."
-    if (settings.smtp_url is None) != (settings.smtp_from is None):
-        yield "WATCHWORD_SMTP_URL and WATCHWORD_SMTP_FROM must be set together."
     if settings.index_api_key is not None and settings.index_url is None:
         yield "WATCHWORD_INDEX_API_KEY may be set only with WATCHWORD_INDEX_URL."

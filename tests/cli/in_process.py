@@ -11,7 +11,6 @@ from tempfile import TemporaryFile
 from click.testing import CliRunner
 
 from tests.support import server
-from watchword.__main__ import LazyWiring
 from watchword.cli import cli
 from watchword.cli.run import run
 
@@ -33,7 +32,7 @@ def watchword(
             given.write((stdin or "").encode())
             given.seek(0)
             try:
-                run(cli, LazyWiring(), list(words))
+                run(cli, list(words))
             except SystemExit as ended:
                 code = ended.code if isinstance(ended.code, int) else 1
             sys.stdout.flush()

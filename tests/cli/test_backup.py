@@ -1,5 +1,6 @@
 """`db backup`: a consistent snapshot under load; FILE is complete or absent."""
 
+import asyncio
 import fcntl
 import json
 import os
@@ -22,9 +23,9 @@ from tests.support.concurrent_load import ConcurrentLoad
 from tests.support.disks import small_disk
 from tests.support.server import ADMIN, Server, watchword
 from tests.support.waiting import SECONDS, until
-from watchword.domain.stores import SqliteUrl
-from watchword.stores.admin.check import check
-from watchword.stores.admin.transfer import back_up
+from watchword.admin.backup import back_up
+from watchword.admin.check import check
+from watchword.database.urls import SqliteUrl
 
 MakeServer = Callable[..., Server]
 QUIET = {"WATCHWORD_ACCESS_LOG": "off"}
@@ -113,9 +114,8 @@ def test_writes_are_answered_between_the_steps_of_a_backup_which_never_begins_ag
             seen = load.created_so_far
             until(lambda: load.created_so_far > seen, "a creation is answered between two steps")
 
-        made = back_up(
-            SqliteUrl(data / "watchword.db"), tmp_path / "b.db", now(), force=False, progress=written_meanwhile
-        )
+        store = SqliteUrl(data / "watchword.db")
+        made = asyncio.run(back_up(store, tmp_path / "b.db", now(), force=False, progress=written_meanwhile))
     assert load.answers.refused == []
     assert len(steps) > 5
     assert {total for _, total in steps} == {steps[-1][0]}

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import socket
 import sqlite3
@@ -22,7 +23,7 @@ from tests.support.server import ADMIN, Server
 from tests.support.store_file import change_store
 from tests.support.waiting import SECONDS, until
 from watchword.client import Client
-from watchword.stores.sql import latest
+from watchword.database.migrations import latest
 
 
 @pytest.fixture
@@ -225,8 +226,16 @@ def test_taken_port_is_named(tmp_path: Path) -> None:
         port = str(taken.getsockname()[1])
         done = watchword("serve", "--port", port, "--data-dir", str(tmp_path / "d"))
     assert done.returncode == 1
-    assert port in done.stderr
-    assert "--port" in done.stderr
+    assert f"127.0.0.1:{port}: Address already in use" in done.stderr
+    other = re.search(r"watchword serve --port (\d+), or WATCHWORD_PORT=(\d+) make serve", done.stderr)
+    assert other is not None
+    assert other[1] == other[2] != port
+
+
+def test_serve_prints_where_commands_find_it_unless_they_look_there_anyway(server: Server) -> None:
+    (line,) = [line for line in server.out.read_text().splitlines() if "export WATCHWORD_URL=" in line]
+    shell = f"{line.removeprefix('  commands    ')} && {sys.executable} -m watchword whoami --as admin"
+    assert ADMIN in subprocess.run(["bash", "-c", shell], capture_output=True, check=True, text=True).stdout
 
 
 def test_example_that_serve_prints_works(server: Server) -> None:

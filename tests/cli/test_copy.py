@@ -22,7 +22,7 @@ from tests.support.killing import killed_at, until_left_alone
 from tests.support.postgres import LOCKED, PASSWORD, Address, Home, home
 from tests.support.server import ADMIN, Server, watchword
 from tests.support.waiting import SECONDS
-from watchword.stores.sqlite.connections import STORE_FILE
+from watchword.database.sqlite.connections import STORE_FILE
 
 MakeServer = Callable[..., Server]
 MANY = (10_000, pytest.param(100_000, marks=pytest.mark.soak))

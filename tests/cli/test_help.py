@@ -76,7 +76,7 @@ def test_group_lists_a_command_that_is_not_loaded_by_its_first_sentence(words: s
 # Modules that load slowly, or belong to the service.
 HEAVY = {
     "apsw", "asyncio", "asyncpg", "cryptography", "granian", "graphql", "httpx", "jwt", "orjson", "prometheus_client",
-    "rich", "ssl", "structlog", "uvloop", "watchword.settings", "watchword.wiring", "yaml",
+    "rich", "ssl", "structlog", "uvloop", "watchword.settings", "watchword.app.wiring", "yaml",
 }  # fmt: skip
 
 
@@ -99,7 +99,7 @@ def test_command_that_asks_a_server_loads_the_client_and_nothing_of_the_service(
 
 def test_command_on_a_local_store_loads_neither_the_server_nor_another_kind_of_store(tmp_path: Path) -> None:
     loaded = loaded_by("db", "migrate", "--data-dir", str(tmp_path / "data"))
-    assert {"watchword.wiring", "apsw"} <= loaded
+    assert {"watchword.app.wiring", "apsw"} <= loaded
     assert loaded.isdisjoint({"asyncpg", "granian", "graphql", "httpx", "prometheus_client", "rich", "structlog"})
 
 

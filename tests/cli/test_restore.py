@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.concurrent_load import ConcurrentLoad
+from tests.support.newer_watchword import newer_watchword
 from tests.support.server import ADMIN, Server, watchword
 from tests.support.store_file import CHANGES, assert_sound, change_store, look, stored
 from tests.support.story import ACCEPT, LATER, QUIET, REVOKE_ALL, BackupHistory, contents, kept_of
@@ -224,17 +225,6 @@ def test_damaged_store_is_replaced_only_by_a_flag_and_kept(story: BackupHistory)
     assert kept.read_bytes() == b"damage" * 3_000
     story.server.start()
     assert story.verdicts() == [401] * 4
-
-
-def newer_watchword(folder: Path) -> dict[str, str]:
-    """The environment of a Watchword whose schema is one version ahead."""
-    import watchword as package
-    from watchword.stores.sql import latest
-
-    shutil.copytree(Path(package.__file__).parent, folder / "watchword")
-    migration = folder / "watchword/stores/sql/sqlite" / f"{latest('sqlite') + 1:04}_ahead.sql"
-    migration.write_text("ALTER TABLE policies ADD COLUMN ahead TEXT;")
-    return {"PYTHONPATH": str(folder)}
 
 
 def test_older_backup_is_migrated_on_the_way_and_a_newer_one_refused(story: BackupHistory, tmp_path: Path) -> None:

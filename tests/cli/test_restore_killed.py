@@ -28,7 +28,7 @@ def restore_killed_at(story: BackupHistory, call: str, number: int, choice: str 
 def change_in_the_log(story: BackupHistory) -> None:
     """Write a change that is only in the store's WAL, as a killed server leaves it."""
     work = "import os, sqlite3, sys; c = sqlite3.connect(sys.argv[1])\n"
-    work += "c.execute('UPDATE state SET probed_at = 1'); c.commit(); os._exit(0)"
+    work += "c.execute('UPDATE probes SET at = 1'); c.commit(); os._exit(0)"
     subprocess.run([sys.executable, "-c", work, story.server.data_dir / "watchword.db"], check=True)
     assert (story.server.data_dir / "watchword.db-wal").stat().st_size > 0
 

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from tests.cli.in_process import watchword
-from watchword.domain.stores import PostgresUrl
+from watchword.database.migrations import latest
+from watchword.database.urls import PostgresUrl
 from watchword.settings import TABLE, SettingsError, load
-from watchword.stores.sql import latest
 
 BAD = [
     ("WATCHWORD_PORT", "0"), ("WATCHWORD_PORT", "http"), ("WATCHWORD_PORT", "٣"), ("WATCHWORD_WORKERS", "-1"),

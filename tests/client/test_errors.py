@@ -8,6 +8,8 @@ from tests.support.both_clients import Clients
 from tests.support.ports import free_port
 from tests.support.server import ADMIN, GENERATE, Server
 from tests.support.strangers import cut_line, web_server
+from watchword.basics import errors
+from watchword.basics.errors import Fault, Kind, Reason
 from watchword.client import (
     BadRequest,
     NotFound,
@@ -20,11 +22,9 @@ from watchword.client import (
     Unreachable,
     WatchwordError,
 )
-from watchword.client.api import ApiRequest
 from watchword.client.errors import BY_CODE
 from watchword.client.http_clients import read_answer
-from watchword.domain import errors
-from watchword.domain.errors import Fault, Kind, Reason
+from watchword.client.requests import ApiRequest
 from watchword.http.errors import fault_response
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.support.both_clients import Clients
 from tests.support.server import ADMIN, Server
 from watchword.client import Client, TokenFilter
-from watchword.client.api import ApiRequest, ResultPage, list_by_offset
+from watchword.client.requests import ApiRequest, ResultPage, list_by_offset
 
 
 def fill(client: Client, actor: str, names: str) -> dict[str, str]:

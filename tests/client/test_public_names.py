@@ -8,8 +8,8 @@ import pytest
 
 import watchword.client
 from watchword.client import AsyncClient, BadRequest, Client
-from watchword.client.api import ApiRequest
 from watchword.client.http_clients import read_answer
+from watchword.client.requests import ApiRequest
 
 
 def public(kind: type) -> set[str]:

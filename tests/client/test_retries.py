@@ -16,8 +16,8 @@ from tests.support.server import ADMIN, Server
 from tests.support.store_file import locked
 from tests.support.strangers import cut_line, web_server
 from watchword.client import Client, Conflict, PolicyActors, ServerError, TokenFilter, Unavailable, Unreachable
-from watchword.client.api import ApiRequest
 from watchword.client.http_clients import LONGEST_PAUSE, RequestRetries
+from watchword.client.requests import ApiRequest
 
 
 def test_read_is_tried_again_after_a_cut_line(connect: Clients) -> None:

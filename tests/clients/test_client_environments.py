@@ -84,4 +84,4 @@ def test_package_whose_hash_is_not_in_the_lock_is_rejected_and_nothing_counts_as
 def test_unknown_name_is_answered_with_the_known_ones(project: Path) -> None:
     refused = make(project, "nobody")
     assert refused.returncode == 1
-    assert refused.stderr == "usage: scripts/client-env small|node\n"
+    assert refused.stderr == "usage: scripts/client-env small|node|biome\n"

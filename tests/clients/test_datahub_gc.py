@@ -17,7 +17,7 @@ from tests.support.nodes import SharedNodes
 from tests.support.server import ADMIN, Server
 from tests.support.store_file import change_store
 from tests.support.waiting import until
-from watchword.domain.indices import DATAHUB_GC_SERIES, DATAHUB_SERIES
+from watchword.index.indices import DATAHUB_GC_SERIES, DATAHUB_SERIES
 
 ALICE = "urn:li:corpuser:alice"
 KEPT_DAYS = 30

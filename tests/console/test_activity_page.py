@@ -16,8 +16,8 @@ from tests.support.console import Console, now
 from tests.support.pages import ROOT
 from tests.support.server import GENERATE, MANAGE_ALL, SET_STATUS
 from tests.support.store_file import change_store
-from watchword.domain.events import Action
-from watchword.domain.policies import Privilege
+from watchword.authority.privileges import Privilege
+from watchword.journal.events import Action
 
 SET_NAME = "mutation ($i: SetActorInput!) { setActor(input: $i) }"
 

@@ -73,7 +73,7 @@ def count_rows(console: Console, aspect: str) -> int:
 def show_plan(page: Page, aspect: str, days: int = 50) -> None:
     """Go from the list of indices to the plan."""
     page.get_by_role("link", name=f"Plan a truncation of dataset.{aspect}", exact=True).click()
-    page.get_by_label("Age").fill(str(days))
+    page.get_by_label("Age", exact=True).fill(str(days))
     page.get_by_role("button", name="Show plan").click()
     expect(page.get_by_role("heading", name="Plan", exact=True)).to_be_visible()
 

@@ -11,7 +11,7 @@ import pytest
 from tests.contract.harness import Run, StoreHarness
 from tests.support.backends import BACKENDS, Backend, SettableClock, StoreLocation, backend_of
 from tests.support.postgres import SharedClusters
-from watchword.domain.ports import Store
+from watchword.stores.joined import Store
 
 
 @pytest.fixture(params=BACKENDS)

@@ -9,16 +9,19 @@ import pytest
 
 from tests.support.backends import NOW, SettableClock
 from tests.support.strategies import numbered_id
-from watchword.domain.actors import ServiceAccount, WritePrecondition, system_precondition
-from watchword.domain.bulk_revocation import Receipt, RevocationPreview, Selection
-from watchword.domain.errors import Fault, Stale
-from watchword.domain.filters import Condition, Field, Filter, Search
-from watchword.domain.idempotency import IdempotencyRecord
-from watchword.domain.keys import SealedKey
-from watchword.domain.names import ACCOUNT_PREFIX, GROUP_PREFIX, POLICY_PREFIX
-from watchword.domain.policies import Policy, Privilege, root_policy
-from watchword.domain.ports import Group, Issue, Page, Store
-from watchword.domain.tokens import TokenRecord, TokenType
+from watchword.access.group_rules import Group
+from watchword.accounts.rules import ServiceAccount
+from watchword.authority.policies import Policy, root_policy
+from watchword.authority.privileges import Privilege
+from watchword.basics.errors import Fault, Stale
+from watchword.basics.names import ACCOUNT_PREFIX, GROUP_PREFIX, POLICY_PREFIX
+from watchword.journal.preconditions import WritePrecondition, system_precondition
+from watchword.stores.joined import Store
+from watchword.tokens.bulk_revocation import Receipt, RevocationPreview, Selection
+from watchword.tokens.filters import Condition, Field, Filter, Page, Search
+from watchword.tokens.idempotency import IdempotencyRecord
+from watchword.tokens.keys import SealedKey
+from watchword.tokens.rules import Issue, TokenRecord, TokenType
 
 T = TypeVar("T")
 ADMIN = "urn:li:corpuser:admin"
@@ -106,7 +109,7 @@ class StoreHarness:
 
     def first_start(self) -> None:
         self.run(self.store.settle_keys(b"sealed salt", key(1), key(2)))
-        self.run(self.store.apply_startup_policies(root_policy(ADMIN), ()))
+        self.run(self.store.apply_start(root_policy(ADMIN), ()))
 
     def precondition(self, actor: str = ADMIN, bearer: TokenRecord | None = None) -> WritePrecondition:
         """The precondition for a write by this actor now."""

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from watchword.domain.tokens import TokenRecord
+from watchword.tokens.rules import TokenRecord
 
 Seen = tuple[int | None, int | None, int | None, int | None, str | None, int | None]
 

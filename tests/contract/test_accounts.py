@@ -7,11 +7,13 @@ import pytest
 
 from tests.contract.harness import ADMIN, ANN, SYSTEM, StoreHarness, account, all_of, derived, record, successor, where
 from tests.support.backends import NOW, StoreLocation
-from watchword.domain.actors import AccountPage, ActorState, ActorStatus
-from watchword.domain.errors import Fault, Reason
-from watchword.domain.filters import Field
-from watchword.domain.ports import Store
-from watchword.domain.tokens import TokenRecord, TokenType
+from watchword.access.actor_rules import ActorState
+from watchword.accounts.rules import AccountPage
+from watchword.authority.callers import ActorStatus
+from watchword.basics.errors import Fault, Reason
+from watchword.stores.joined import Store
+from watchword.tokens.filters import Field
+from watchword.tokens.rules import TokenRecord, TokenType
 
 FIRST, SECOND_ONE = account(1), account(2)
 

@@ -20,11 +20,11 @@ from tests.contract.harness import (
     where,
 )
 from tests.support.backends import NOW, StoreLocation
-from watchword.domain.bulk_revocation import MOST, Receipt, RevocationPreview, Selection, Share, TokenVisibility
-from watchword.domain.errors import Fault, Reason
-from watchword.domain.filters import Condition, Field, Filter
-from watchword.domain.ports import Store
-from watchword.domain.tokens import TokenRecord, TokenType
+from watchword.basics.errors import Fault, Reason
+from watchword.stores.joined import Store
+from watchword.tokens.bulk_revocation import MOST, Receipt, RevocationPreview, Selection, Share, TokenVisibility
+from watchword.tokens.filters import Condition, Field, Filter
+from watchword.tokens.rules import TokenRecord, TokenType
 
 
 def digest(*tokens: TokenRecord) -> str:

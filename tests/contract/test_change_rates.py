@@ -4,13 +4,15 @@ from dataclasses import replace
 
 from tests.contract.harness import ADMIN, ANN, BOB, HOUR, OPS, Run, StoreHarness, account, all_of, allow, policy
 from tests.support.backends import NOW, StoreLocation
-from watchword.domain.actors import ActorStatus, WritePrecondition
-from watchword.domain.errors import Fault, Reason
-from watchword.domain.events import EventSearch
-from watchword.domain.lifetimes import DAY
-from watchword.domain.mail import MailKind
-from watchword.domain.policies import PolicyDeclaration
-from watchword.domain.ports import Store
+from watchword.authority.callers import ActorStatus
+from watchword.authority.policies import POLICY_PART
+from watchword.basics.errors import Fault, Reason
+from watchword.basics.times import DAY
+from watchword.declared.rules import DeclaredSet
+from watchword.journal.events import EventSearch
+from watchword.journal.preconditions import WritePrecondition
+from watchword.notices.mail_rules import MailKind
+from watchword.stores.joined import Store
 
 DAILY = 8
 EVERY = 2 * DAY // DAILY
@@ -81,9 +83,9 @@ def test_change_that_changes_nothing_is_not_counted(harness: StoreHarness) -> No
 
 
 def test_policy_file_counts_once(harness: StoreHarness) -> None:
-    declared = PolicyDeclaration(tuple(policy(n, ANN) for n in range(3 * DAILY)))
+    declared = DeclaredSet(parts={POLICY_PART: tuple(policy(n, ANN) for n in range(3 * DAILY))})
     by = counted(harness, ADMIN)
-    plan = harness.run(harness.store.apply_policies(by, declared, prune=False, require=allow))
+    plan = harness.run(harness.store.apply_set(by, declared, prune=False, require=allow))
     assert len(plan.changes) == 3 * DAILY
     assert changes(harness, ADMIN) == DAILY // 2 - 1
 

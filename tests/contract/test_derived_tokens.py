@@ -6,13 +6,13 @@ import pytest
 
 from tests.contract.harness import ADMIN, ANN, BOB, EVE, HOUR, SYSTEM, StoreHarness, all_of, derived, where
 from tests.support.backends import NOW, StoreLocation
-from watchword.domain.actors import ActorStatus
-from watchword.domain.bulk_revocation import TokenVisibility
-from watchword.domain.errors import Reason
-from watchword.domain.filters import Field
-from watchword.domain.ports import Store
-from watchword.domain.token_limits import Limits
-from watchword.domain.tokens import TokenType
+from watchword.authority.callers import ActorStatus
+from watchword.authority.limits import Limits
+from watchword.basics.errors import Reason
+from watchword.stores.joined import Store
+from watchword.tokens.bulk_revocation import TokenVisibility
+from watchword.tokens.filters import Field
+from watchword.tokens.rules import TokenType
 
 LIMITS = Limits(("VIEW_AUDIT_LOG", "repo:read"), (), ("10.0.0.0/8", "2001:db8::/32"))
 

@@ -8,12 +8,20 @@ import pytest
 from tests.contract.harness import ANN, HOUR, PLENTY, SYSTEM, Run, StoreHarness, all_of, record
 from tests.support.backends import NOW, SettableClock, StoreLocation
 from tests.support.strategies import numbered_id
-from watchword.domain.actors import ActorStatus
-from watchword.domain.devices import CODE_MILLIS, INTERVAL, KEPT, LONGEST_INTERVAL, Device, DeviceLimits, DeviceStatus
-from watchword.domain.errors import Fault, Reason, Stale
-from watchword.domain.networks import origins_of
-from watchword.domain.ports import Store
-from watchword.domain.sessions import LogoutNotice, Session
+from watchword.authority.callers import ActorStatus
+from watchword.basics.errors import Fault, Reason, Stale
+from watchword.basics.networks import origins_of
+from watchword.signin.device_rules import (
+    CODE_MILLIS,
+    INTERVAL,
+    KEPT,
+    LONGEST_INTERVAL,
+    Device,
+    DeviceLimits,
+    DeviceStatus,
+)
+from watchword.signin.session_rules import LogoutNotice, Session
+from watchword.stores.joined import Store
 
 FEW = 3
 LIMITS = DeviceLimits(pending=12, of_origin=FEW, of_site=4, of_network=5, decided=8)
@@ -59,7 +67,7 @@ class DeviceDriver:
 
     def redeem(self, store: Store, device: Device, number: int) -> Any:
         made = record(number, ANN)
-        return store.redeem_device(self.harness.precondition(ANN), device.id, made, self.harness.issue())
+        return store.redeem_device(device.id, self.harness.precondition(ANN), made, self.harness.issue())
 
     def poll(self, device: Device) -> tuple[Device, int]:
         found = self.run(self.store.poll_device(device.id))

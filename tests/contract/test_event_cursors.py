@@ -11,9 +11,9 @@ import pytest
 from tests.contract.harness import ANN, MINUTE, Run, StoreHarness
 from tests.support.backends import NOW, PostgresBackend, PostgresLocation, StoreLocation
 from tests.support.postgres import DEBIAN, SharedClusters
-from watchword.domain.events import MAX_PAGE_BYTES, CursorLost, KeptEvent
-from watchword.domain.ports import Store
-from watchword.domain.webhooks import CURSOR, EventFilter, Webhook, WebhookState
+from watchword.journal.events import MAX_PAGE_BYTES, CursorLost, KeptEvent
+from watchword.notices.webhook_rules import CURSOR, EventFilter, Webhook, WebhookState
+from watchword.stores.joined import Store
 
 ADD = """
 INSERT INTO events (at, actor, bearer_id, action, target, peer, request_id, detail)

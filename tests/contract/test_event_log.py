@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from tests.contract.harness import ADMIN, ANN, BOB, Run, StoreHarness
 from tests.support.backends import NOW, SettableClock, StoreLocation
 from tests.support.search_reference import event_matches
-from watchword.domain.events import Action, Cursor, EventSearch, KeptEvent
-from watchword.domain.ports import Store
+from watchword.journal.events import Action, Cursor, EventSearch, KeptEvent
+from watchword.stores.joined import Store
 
 WHO = (ADMIN, ANN, BOB)
 WHAT = tuple(action.value for action in (Action.TOKEN_CREATED, Action.ACCESS_DENIED, Action.POLICY_DELETED))

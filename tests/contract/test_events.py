@@ -19,15 +19,20 @@ from tests.contract.harness import (
 )
 from tests.support.backends import NOW, StoreLocation
 from tests.support.strategies import numbered_id
-from watchword.domain.actors import ActorStatus, ProfileField, ServiceAccount, WritePrecondition
-from watchword.domain.events import Action, KeptEvent
-from watchword.domain.mail import MailKind
-from watchword.domain.names import ACCOUNT_PREFIX
-from watchword.domain.policies import ROOT_POLICY, default_policies, root_policy
-from watchword.domain.ports import Issue, Store, Use
-from watchword.domain.retention import RetentionRule
-from watchword.domain.sessions import Identity
-from watchword.domain.token_limits import Limits
+from watchword.access.actor_rules import ProfileField
+from watchword.accounts.rules import ServiceAccount
+from watchword.authority.callers import ActorStatus
+from watchword.authority.limits import Limits
+from watchword.authority.policies import ROOT_POLICY, default_policies, root_policy
+from watchword.basics.names import ACCOUNT_PREFIX
+from watchword.journal.events import Action, KeptEvent
+from watchword.journal.preconditions import WritePrecondition
+from watchword.notices.mail_rules import MailKind
+from watchword.retention.rules import RetentionRule
+from watchword.signin.session_rules import Identity
+from watchword.stores.joined import Store
+from watchword.tokens.counts import Use
+from watchword.tokens.rules import Issue
 
 Work = Callable[[Store, WritePrecondition], Coroutine[Any, Any, Any]]
 
@@ -238,7 +243,7 @@ def test_first_start_writes_its_events(harness: StoreHarness, location: StoreLoc
 
 
 def test_default_policies_write_events(run: Run, store: Store, location: StoreLocation) -> None:
-    run(store.apply_startup_policies(root_policy(ADMIN), default_policies()))
+    run(store.apply_start(root_policy(ADMIN), default_policies()))
     told = [(event.action, event.target) for event in location.events()]
     assert told == [("policy.created", urn) for urn in (*(made.urn for made in default_policies()), ROOT_POLICY)]
 

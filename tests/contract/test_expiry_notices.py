@@ -6,11 +6,11 @@ from typing import Any
 
 from tests.contract.harness import ADMIN, ANN, BOB, SECOND, SYSTEM, StoreHarness, account, all_of, record
 from tests.support.backends import NOW, StoreLocation
-from watchword.domain.actors import ActorStatus
-from watchword.domain.lifetimes import DAY
-from watchword.domain.ports import Store
-from watchword.domain.tokens import TokenType
-from watchword.service.background import EXPIRY_LEASE_MILLIS, ExpiryNotices
+from watchword.authority.callers import ActorStatus
+from watchword.basics.times import DAY
+from watchword.stores.joined import Store
+from watchword.tokens.expiry_jobs import LEASE_MILLIS, ExpiryNotices
+from watchword.tokens.rules import TokenType
 
 THRESHOLDS = (30, 7, 1)
 
@@ -38,7 +38,7 @@ def test_each_threshold_has_one_event(harness: StoreHarness, location: StoreLoca
     for left in (60 * DAY, 30 * DAY + 1, 30 * DAY, 29 * DAY, 7 * DAY, DAY + 1, DAY, SECOND, 0, -DAY):
         harness.clock.now = end - left
         look(harness, harness.store, other)
-        harness.clock.now += EXPIRY_LEASE_MILLIS + 1  # an instance that was killed keeps its lease for so long
+        harness.clock.now += LEASE_MILLIS + 1  # an instance that was killed keeps its lease for so long
         look(harness, other)
     assert notices(location) == [(token.id, 30), (token.id, 7), (token.id, 1)]
     (first, *_) = [event for event in location.events() if event.action == "token.expiring"]
@@ -102,8 +102,8 @@ def test_event_names_the_owner_of_a_service_account(harness: StoreHarness, locat
 def test_many_tokens_with_the_same_expiry_have_one_event_each(
     harness: StoreHarness, location: StoreLocation, monkeypatch: Any
 ) -> None:
-    monkeypatch.setattr("watchword.service.background.EXPIRY_PAGE", 7)
-    monkeypatch.setattr("watchword.service.background.EXPIRY_BATCH", 3)
+    monkeypatch.setattr("watchword.tokens.expiry_jobs.PAGE", 7)
+    monkeypatch.setattr("watchword.tokens.expiry_jobs.BATCH", 3)
     made = [harness.token(number, expires_at=NOW + 8 * DAY + number // 10) for number in range(23)]
     harness.clock.now = NOW + 2 * DAY
     assert look(harness) == 23

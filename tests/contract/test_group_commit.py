@@ -21,12 +21,13 @@ from tests.contract.harness import (
 )
 from tests.support.backends import NOW, StoreLocation
 from tests.support.strategies import numbered_id
-from watchword.domain.actors import ActorStatus
-from watchword.domain.bulk_revocation import TokenVisibility
-from watchword.domain.errors import Fault, Stale
-from watchword.domain.filters import Condition, Field, Search
-from watchword.domain.idempotency import IdempotencyRecord
-from watchword.domain.ports import Issue, Store
+from watchword.authority.callers import ActorStatus
+from watchword.basics.errors import Fault, Stale
+from watchword.stores.joined import Store
+from watchword.tokens.bulk_revocation import TokenVisibility
+from watchword.tokens.filters import Condition, Field, Search
+from watchword.tokens.idempotency import IdempotencyRecord
+from watchword.tokens.rules import Issue
 
 
 def outcome(result: Any) -> str:

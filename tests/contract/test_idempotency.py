@@ -7,9 +7,9 @@ import pytest
 
 from tests.contract.harness import ANN, BOB, HOUR, SYSTEM, StoreHarness, all_of, record, successor
 from tests.support.backends import NOW, StoreLocation
-from watchword.domain.idempotency import KEPT, IdempotencyRecord
-from watchword.domain.ports import Issue, Repeated, Store
-from watchword.domain.tokens import TokenRecord
+from watchword.stores.joined import Store
+from watchword.tokens.idempotency import KEPT, IdempotencyRecord, Repeated
+from watchword.tokens.rules import Issue, TokenRecord
 
 
 def idempotency_record(key: str, token: TokenRecord, actor: str = ANN) -> IdempotencyRecord:

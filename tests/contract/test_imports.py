@@ -2,13 +2,14 @@
 
 from tests.contract.harness import ANN, BOB, EVE, HOUR, SYSTEM, StoreHarness, record
 from tests.support.backends import NOW, StoreLocation
-from watchword.domain.actors import ActorStatus
-from watchword.domain.datahub import ImportedPerson, ImportStatus, PersonChange, TokenMatch
-from watchword.domain.tokens import TokenRecord
+from watchword.authority.callers import ActorStatus
+from watchword.datahub.rules import ImportedPerson, ImportStatus, PersonChange, TokenMatch
+from watchword.datahub.store import ImportStore
+from watchword.tokens.rules import TokenRecord
 
 
 def bring(harness: StoreHarness, *records: TokenRecord, dry_run: bool = False) -> list[TokenMatch]:
-    return harness.run(harness.store.import_tokens(SYSTEM, records, dry_run=dry_run))
+    return harness.run(ImportStore(harness.store).import_tokens(SYSTEM, records, dry_run=dry_run))
 
 
 def test_token_that_was_revoked_and_purged_here_does_not_come_again(
@@ -56,24 +57,24 @@ def test_imported_tokens_are_listed_in_order_and_revoked_with_their_children(
     own = harness.token(9)
     child = harness.derive(10, tokens[0])
     ids = [token.id for token in tokens]
-    assert harness.run(harness.store.imported_tokens("", "~", 3)) == ids[:3]
-    assert harness.run(harness.store.imported_tokens(ids[0], ids[3], 9)) == ids[1:4]
-    assert harness.run(harness.store.revoke_imported(SYSTEM, [ids[0], own.id])) == 2
+    assert harness.run(ImportStore(harness.store).imported_tokens("", "~", 3)) == ids[:3]
+    assert harness.run(ImportStore(harness.store).imported_tokens(ids[0], ids[3], 9)) == ids[1:4]
+    assert harness.run(ImportStore(harness.store).revoke_imported(SYSTEM, [ids[0], own.id])) == 2
     assert harness.live_numbers(own) == [9]
     assert harness.live_numbers(child) == []
-    assert harness.run(harness.store.imported_tokens("", "~", 9)) == ids[1:]
+    assert harness.run(ImportStore(harness.store).imported_tokens("", "~", 9)) == ids[1:]
     detail = [event.detail for event in location.events() if event.action == "token.revoked"]
     assert [found["source"] for found in detail] == ["datahub", "datahub"]
-    status = harness.run(harness.store.import_status())
+    status = harness.run(ImportStore(harness.store).import_status())
     assert status == ImportStatus(5, 4, 0, 0, tokens[1].expires_at, None)
     harness.run(harness.store.set_actor_status(harness.precondition(), ANN, ActorStatus.SUSPENDED))
-    assert harness.run(harness.store.import_status()).live == 0
+    assert harness.run(ImportStore(harness.store).import_status()).live == 0
 
 
 def test_import_resumes_only_whom_it_suspended(harness: StoreHarness) -> None:
     def people(*, suspended: bool | None) -> list[tuple[str, PersonChange]]:
         wanted = [ImportedPerson(urn, suspended, "A name") for urn in (ANN, BOB)]
-        found = harness.run(harness.store.import_people(SYSTEM, wanted, dry_run=False))
+        found = harness.run(ImportStore(harness.store).import_people(SYSTEM, wanted, dry_run=False))
         return [(person.urn, change) for person, change in found]
 
     harness.run(harness.store.set_actor_status(harness.precondition(), BOB, ActorStatus.SUSPENDED))

@@ -5,11 +5,12 @@ import pytest
 
 from tests.contract.harness import HOUR, PLENTY, SYSTEM, Run, StoreHarness, all_of, key, record
 from tests.support.backends import NOW, SettableClock, StoreLocation
-from watchword.domain.errors import Stale
-from watchword.domain.keys import KeyKind, SealedKey
-from watchword.domain.ports import Issue, Store
-from watchword.domain.secret import Secret
-from watchword.signing import KeyRing, Sealer
+from watchword.basics.errors import Stale
+from watchword.basics.secret import Secret
+from watchword.stores.joined import Store
+from watchword.tokens.keys import KeyKind, SealedKey
+from watchword.tokens.keys_service import KeyRing, Sealer
+from watchword.tokens.rules import Issue
 
 
 def retired_key(harness: StoreHarness) -> SealedKey:

@@ -9,21 +9,21 @@ from hypothesis import strategies as st
 from tests.contract.harness import ADMIN, ANN, BOB, EVE, OPS, SYSTEM, StoreHarness, policy
 from tests.support.backends import StoreLocation
 from tests.support.strategies import numbered_id
-from watchword.domain.actors import (
+from watchword.access.actor_rules import (
     MAX_GROUPS_SHOWN,
     ActorHoldings,
     ActorPage,
     ActorSearch,
     ActorState,
-    ActorStatus,
     KnownActor,
     ProfileField,
-    ServiceAccount,
 )
-from watchword.domain.names import ACCOUNT_PREFIX, GROUP_PREFIX
-from watchword.domain.policies import PolicyState
-from watchword.domain.ports import Group
-from watchword.domain.sessions import Session
+from watchword.access.group_rules import Group
+from watchword.accounts.rules import ServiceAccount
+from watchword.authority.callers import ActorStatus
+from watchword.authority.policies import PolicyState
+from watchword.basics.names import ACCOUNT_PREFIX, GROUP_PREFIX
+from watchword.signin.session_rules import Session
 
 
 def known(harness: StoreHarness, **fields: object) -> ActorPage:

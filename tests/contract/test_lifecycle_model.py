@@ -10,11 +10,11 @@ from tests.contract.harness import HOUR, SYSTEM, Run, StoreHarness, derived, rec
 from tests.contract.lifecycle_model import TokenModel, observed_of
 from tests.support.backends import NOW, Backend, StoreLocation
 from tests.support.strategies import numbered_id
-from watchword.domain.bulk_revocation import Receipt, Selection, receipt
-from watchword.domain.errors import Reason, Stale
-from watchword.domain.filters import Condition, Field, Filter, Search
-from watchword.domain.ports import Issue, Store
-from watchword.domain.tokens import TokenRecord
+from watchword.basics.errors import Reason, Stale
+from watchword.stores.joined import Store
+from watchword.tokens.bulk_revocation import Receipt, Selection, receipt
+from watchword.tokens.filters import Condition, Field, Filter, Search
+from watchword.tokens.rules import Issue, TokenRecord
 
 EXAMPLES = 15
 EVER = Filter(Field.STATUS, Condition.IN, ("ACTIVE", "EXPIRED", "REVOKED"))

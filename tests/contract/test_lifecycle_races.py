@@ -25,13 +25,15 @@ from tests.contract.harness import (
 )
 from tests.support.backends import NOW, StoreLocation
 from tests.support.waiting import SECONDS
-from watchword.domain.actors import ActorStatus, WritePrecondition
-from watchword.domain.bulk_revocation import Selection
-from watchword.domain.errors import Fault, Reason, Stale
-from watchword.domain.filters import Condition, Field, Filter, Search
-from watchword.domain.idempotency import IdempotencyRecord
-from watchword.domain.ports import Issue, Repeated, Store, Use
-from watchword.domain.tokens import TokenRecord, TokenType
+from watchword.authority.callers import ActorStatus
+from watchword.basics.errors import Fault, Reason, Stale
+from watchword.journal.preconditions import WritePrecondition
+from watchword.stores.joined import Store
+from watchword.tokens.bulk_revocation import Selection
+from watchword.tokens.counts import Use
+from watchword.tokens.filters import Condition, Field, Filter, Search
+from watchword.tokens.idempotency import IdempotencyRecord, Repeated
+from watchword.tokens.rules import Issue, TokenRecord, TokenType
 
 THREADS = 4
 EACH = 60

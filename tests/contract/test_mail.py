@@ -8,16 +8,18 @@ import pytest
 from tests.contract.harness import ADMIN, ANN, BOB, EVE, MINUTE, SYSTEM, StoreHarness, account, all_of
 from tests.support.backends import NOW, StoreLocation
 from tests.support.mail import MailServer, text_of
-from watchword.domain.actors import ActorStatus, ProfileField
-from watchword.domain.events import CursorLost
-from watchword.domain.lifetimes import DAY, HOUR
-from watchword.domain.mail import DIGEST_DELAY, MailKind, MailRules
-from watchword.domain.ports import Store, Use
-from watchword.domain.tokens import TokenType
-from watchword.service.background import ExpiryNotices
-from watchword.service.mail import CLAIM_MILLIS, LEASE_MILLIS, MailSender, MailSource
+from watchword.access.actor_rules import ProfileField
+from watchword.authority.callers import ActorStatus
+from watchword.basics.times import DAY, HOUR
+from watchword.journal.events import CursorLost
+from watchword.notices.mail_jobs import CLAIM_MILLIS, LEASE_MILLIS, MailSender
+from watchword.notices.mail_rules import DIGEST_DELAY, MailKind, MailRules
+from watchword.notices.smtp import SmtpServer
 from watchword.setting_values import smtp_url
-from watchword.smtp import SmtpServer
+from watchword.stores.joined import Store
+from watchword.tokens.counts import Use
+from watchword.tokens.expiry_jobs import ExpiryNotices
+from watchword.tokens.rules import TokenType
 
 ALL = frozenset(MailKind)
 RULES = MailRules(ALL)
@@ -38,9 +40,7 @@ class Post:
         self, name: str, store: Store | None = None, rules: MailRules = RULES, url: str | None = None
     ) -> MailSender:
         server = SmtpServer(smtp_url(url or self.server.url()), SENDER)
-        made = MailSender(store or self.harness.store, server, rules, MailSource(URL, has_console=True), name)
-        made.count = self.counted.append
-        return made
+        return MailSender(store or self.harness.store, server, rules, URL, name, self.counted.append, has_console=True)
 
     def send(self, *senders: MailSender, later: int = 0) -> list[str]:
         """The addresses that got mail, after so many milliseconds."""

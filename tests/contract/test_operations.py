@@ -8,11 +8,12 @@ from hypothesis import strategies as st
 
 from tests.contract.harness import ADMIN, ANN, SYSTEM, Run, StoreHarness, all_of
 from tests.support.backends import SettableClock, StoreLocation
-from watchword.domain.actors import ActorStatus
-from watchword.domain.engine import Counters, TaskId
-from watchword.domain.errors import Fault, Reason
-from watchword.domain.indices import Aspect
-from watchword.domain.operations import (
+from watchword.authority.callers import ActorStatus
+from watchword.basics.errors import Fault, Reason
+from watchword.index.engine import Counters, TaskId
+from watchword.index.indices import Aspect
+from watchword.index.lease_jobs import Lease
+from watchword.index.rules import (
     CancelRequested,
     EngineTask,
     LeaseLost,
@@ -23,8 +24,7 @@ from watchword.domain.operations import (
     State,
     Strategy,
 )
-from watchword.domain.ports import Store
-from watchword.service.truncation import Lease
+from watchword.stores.joined import Store
 
 LEASE = 10_000
 

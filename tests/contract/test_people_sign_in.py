@@ -5,10 +5,11 @@ import pytest
 from tests.contract.harness import ANN, BOB, HOUR, Run, StoreHarness
 from tests.support.backends import NOW, StoreLocation
 from tests.support.strategies import numbered_id
-from watchword.domain.errors import Fault, Reason
-from watchword.domain.lifetimes import DAY
-from watchword.domain.ports import Group, Store
-from watchword.domain.sessions import Identity, LogoutNotice, Person, Session
+from watchword.access.group_rules import Group
+from watchword.basics.errors import Fault, Reason
+from watchword.basics.times import DAY
+from watchword.signin.session_rules import Identity, LogoutNotice, Person, Session
+from watchword.stores.joined import Store
 
 ISSUER = "https://id.example"
 STAFF, OPS = "urn:li:corpGroup:staff", "urn:li:corpGroup:ops"

@@ -8,12 +8,14 @@ from hypothesis import HealthCheck, given, settings
 from tests.contract.harness import ADMIN, ANN, BOB, EVE, OPS, SYSTEM, Run, StoreHarness, all_of, policy
 from tests.support.backends import NOW, StoreLocation
 from tests.support.strategies import policies
-from watchword.domain.actors import ActorState, ActorStatus
-from watchword.domain.errors import Fault, Reason
-from watchword.domain.events import Action, EventSearch
-from watchword.domain.names import GROUP_PREFIX
-from watchword.domain.policies import ROOT_POLICY, Policy, PolicySource, PolicyState, default_policies, root_policy
-from watchword.domain.ports import Group, Store
+from watchword.access.actor_rules import ActorState
+from watchword.access.group_rules import Group
+from watchword.authority.callers import ActorStatus
+from watchword.authority.policies import ROOT_POLICY, Policy, PolicySource, PolicyState, default_policies, root_policy
+from watchword.basics.errors import Fault, Reason
+from watchword.basics.names import GROUP_PREFIX
+from watchword.journal.events import Action, EventSearch
+from watchword.stores.joined import Store
 
 
 def version(harness: StoreHarness) -> int:
@@ -226,31 +228,31 @@ def test_suspending_twice_changes_nothing(harness: StoreHarness, location: Store
 
 
 def test_first_start_creates_root_and_default_policies(run: Run, store: Store) -> None:
-    run(store.apply_startup_policies(root_policy(ADMIN), default_policies()))
+    run(store.apply_start(root_policy(ADMIN), default_policies()))
     kept = run(store.policies())
     assert set(kept.policies) == {root_policy(ADMIN), *default_policies()}
 
 
 def test_deleted_default_policy_is_not_recreated(run: Run, store: Store) -> None:
     one, two = policy(1, ANN), policy(2, ANN)
-    run(store.apply_startup_policies(root_policy(ADMIN), (one, two)))
+    run(store.apply_start(root_policy(ADMIN), (one, two)))
     run(store.delete_policy(SYSTEM, one.urn))
     run(store.replace_policy(SYSTEM, replace(two, description="changed")))
     for _ in range(2):
-        run(store.apply_startup_policies(root_policy(BOB), (one, two, policy(3, ANN))))
+        run(store.apply_start(root_policy(BOB), (one, two, policy(3, ANN))))
     assert set(run(store.policies()).policies) == {root_policy(BOB), replace(two, description="changed")}
 
 
 def test_root_policy_follows_the_setting(harness: StoreHarness) -> None:
     before = version(harness)
-    harness.run(harness.store.apply_startup_policies(root_policy(EVE), ()))
+    harness.run(harness.store.apply_start(root_policy(EVE), ()))
     assert harness.run(harness.store.policies()).policies == (root_policy(EVE),)
     assert version(harness) > before
 
 
 def test_unchanged_start_writes_nothing(harness: StoreHarness, location: StoreLocation) -> None:
     before = version(harness), location.events()
-    harness.run(harness.store.apply_startup_policies(root_policy(ADMIN), default_policies()))
+    harness.run(harness.store.apply_start(root_policy(ADMIN), default_policies()))
     assert (version(harness), location.events()) == before
 
 

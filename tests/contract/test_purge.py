@@ -4,9 +4,10 @@ from typing import Any
 
 from tests.contract.harness import ANN, HOUR, SECOND, SYSTEM, StoreHarness, all_of, record, where
 from tests.support.backends import NOW, StoreLocation
-from watchword.domain.filters import Field
-from watchword.domain.idempotency import KEPT, IdempotencyRecord
-from watchword.domain.ports import Store, Use
+from watchword.stores.joined import Store
+from watchword.tokens.counts import Use
+from watchword.tokens.filters import Field
+from watchword.tokens.idempotency import KEPT, IdempotencyRecord
 
 
 def purge(harness: StoreHarness, before: int, most: int = 100) -> int:

@@ -4,11 +4,12 @@ from dataclasses import replace
 
 from tests.contract.harness import ADMIN, ANN, BOB, OPS, PLENTY, SYSTEM, StoreHarness, all_of, key, policy, record
 from tests.support.backends import NOW, StoreLocation
-from watchword.domain.actors import ActorStatus
-from watchword.domain.errors import Reason
-from watchword.domain.filters import Condition, Field, Filter, Search
-from watchword.domain.policies import root_policy
-from watchword.domain.ports import Issue, Store
+from watchword.authority.callers import ActorStatus
+from watchword.authority.policies import root_policy
+from watchword.basics.errors import Reason
+from watchword.stores.joined import Store
+from watchword.tokens.filters import Condition, Field, Filter, Search
+from watchword.tokens.rules import Issue
 
 
 def test_created_token_is_visible_to_the_other_store(harness: StoreHarness, other: Store) -> None:

@@ -6,9 +6,10 @@ from typing import Any
 from tests.contract.harness import ANN, StoreHarness, all_of
 from tests.support.backends import NOW, StoreLocation
 from tests.support.strategies import numbered_id
-from watchword.domain.counts import DayCounter, day_of
-from watchword.domain.lifetimes import DAY
-from watchword.domain.ports import Store, Use
+from watchword.basics.times import DAY
+from watchword.journal.day_counts import DayCounter, day_of
+from watchword.stores.joined import Store
+from watchword.tokens.counts import Use
 
 NEAR, FAR = "10.0.0.0/24", "2001:db8::/56"
 

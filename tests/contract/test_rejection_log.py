@@ -8,15 +8,15 @@ from hypothesis import strategies as st
 
 from tests.contract.harness import ADMIN, ANN, BOB, HOUR, Run
 from tests.support.backends import NOW, AdjustableClock
-from watchword.domain.actors import ActorSnapshot, Caller
-from watchword.domain.counts import DayCounter, day_of
-from watchword.domain.errors import Fault, Reason, Subject
-from watchword.domain.events import EventSearch, KeptEvent
-from watchword.domain.lifetimes import DAY
-from watchword.domain.names import UNKNOWN_ACTOR
-from watchword.domain.policies import Privilege, denied
-from watchword.domain.ports import Store
-from watchword.service.audit import MAX_ORIGINS, MAX_TOKENS, RECORDED_IN_ALL, RejectionLog
+from watchword.authority.callers import ActorSnapshot, Caller
+from watchword.authority.privileges import Privilege, denied
+from watchword.authority.rejections_service import MAX_ORIGINS, MAX_TOKENS, RECORDED_IN_ALL, RejectionLog
+from watchword.basics.errors import Fault, Reason, Subject
+from watchword.basics.names import UNKNOWN_ACTOR
+from watchword.basics.times import DAY
+from watchword.journal.day_counts import DayCounter, day_of
+from watchword.journal.events import EventSearch, KeptEvent
+from watchword.stores.joined import Store
 
 BAD = Fault(Reason.INVALID_TOKEN, "no")
 

@@ -6,11 +6,15 @@ import pytest
 
 from tests.contract.harness import ADMIN, ANN, BOB, HOUR, SYSTEM, StoreHarness, all_of, allow
 from tests.support.backends import NOW, StoreLocation
-from watchword.domain.errors import Fault, Reason
-from watchword.domain.indices import Aspect
-from watchword.domain.operations import Operation, Plan, State, Strategy
-from watchword.domain.policies import ChangeKind, PolicyDeclaration, deny, root_policy
-from watchword.domain.retention import MAX_RULES, Hold, Mode, RetentionRule, parse_rule
+from watchword.authority.declared_parts import ChangeKind
+from watchword.authority.policies import root_policy
+from watchword.authority.privileges import deny
+from watchword.basics.errors import Fault, Reason
+from watchword.declared.rules import DeclaredSet
+from watchword.index.holds import Hold
+from watchword.index.indices import Aspect
+from watchword.index.rules import Operation, Plan, State, Strategy
+from watchword.retention.rules import MAX_RULES, RULE_PART, Mode, RetentionRule, StoredRule, parse_rule
 
 DAY = 24 * HOUR
 SERIES = "dataset.datasetProfile"
@@ -75,9 +79,9 @@ def deny_release(privilege: object) -> None:
 
 
 def test_number_of_rules_is_bounded(harness: StoreHarness) -> None:
-    rules = tuple(RetentionRule(f"dataset.a{number}", DAY) for number in range(MAX_RULES))
-    wanted = PolicyDeclaration((), "default", rules=rules)
-    harness.run(harness.store.apply_policies(harness.precondition(), wanted, prune=False, require=allow))
+    rules = tuple(StoredRule(RetentionRule(f"dataset.a{number}", DAY), "default") for number in range(MAX_RULES))
+    wanted = DeclaredSet(parts={RULE_PART: rules})
+    harness.run(harness.store.apply_set(harness.precondition(), wanted, prune=False, require=allow))
     refused = harness.fault_of(harness.store.put_rule(harness.precondition(), RULE, allow))
     assert refused.reason is Reason.TOO_MANY_RULES
     assert len(harness.run(harness.store.retention()).rules) == MAX_RULES
@@ -186,27 +190,27 @@ def test_hold_by_hand_outlasts_the_hold_of_a_rule(harness: StoreHarness) -> None
 def test_declared_rules_follow_their_set(harness: StoreHarness) -> None:
     store = harness.store
 
-    def declared(*rules: RetentionRule, set_name: str = "default") -> PolicyDeclaration:
-        return PolicyDeclaration((), set_name, rules=rules)
+    def declared(*rules: RetentionRule, set_name: str = "default") -> DeclaredSet:
+        return DeclaredSet(set_name, {RULE_PART: tuple(StoredRule(rule, set_name) for rule in rules)})
 
-    def applied(wanted: PolicyDeclaration, *, prune: bool = False) -> list[tuple[ChangeKind, str]]:
-        done = harness.run(store.apply_policies(harness.precondition(), wanted, prune=prune, require=allow))
-        return [(change.kind, change.series) for change in done.rule_changes]
+    def applied(wanted: DeclaredSet, *, prune: bool = False) -> list[tuple[ChangeKind, str]]:
+        done = harness.run(store.apply_set(harness.precondition(), wanted, prune=prune, require=allow))
+        return [(change.kind, change.name) for change in done[RULE_PART].changes]
 
     other = RetentionRule("*", DAY)
     put(harness, RULE)
     assert applied(declared(RULE, other)) == [(ChangeKind.UPDATE, SERIES), (ChangeKind.CREATE, "*")]
     assert applied(declared(RULE, other)) == []
     elsewhere = harness.fault_of(
-        store.apply_policies(harness.precondition(), declared(RULE, set_name="b"), prune=False, require=allow)
+        store.apply_set(harness.precondition(), declared(RULE, set_name="b"), prune=False, require=allow)
     )
     assert elsewhere.reason is Reason.POLICY_DECLARED_ELSEWHERE
     put(harness, replace(RULE, mode=Mode.ENFORCE))
     assert [one.set_name for one in harness.run(store.retention()).rules] == ["default", "default"]
-    denied = harness.fault_of(store.apply_policies(harness.precondition(), declared(), prune=True))
+    denied = harness.fault_of(store.apply_set(harness.precondition(), declared(), prune=True))
     assert denied.details == {"privilege": "TRUNCATE_TIMESERIES_INDEX_PRIVILEGE"}
     assert applied(declared(other)) == []
     assert applied(declared(other), prune=True) == [(ChangeKind.DELETE, SERIES)]
-    done = harness.run(store.apply_startup_policies(root_policy(ADMIN), (), declared(HELD)))
-    assert [change.kind for change in done.rule_changes] == [ChangeKind.CREATE, ChangeKind.DELETE]
+    done = harness.run(store.apply_start(root_policy(ADMIN), (), declared(HELD)))
+    assert [change.kind for change in done[RULE_PART].changes] == [ChangeKind.CREATE, ChangeKind.DELETE]
     assert [hold.by_rule for hold in holds(harness)] == [True]

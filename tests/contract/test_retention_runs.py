@@ -16,14 +16,15 @@ from tests.contract.harness import ADMIN, HOUR, MINUTE, SYSTEM, Run, StoreHarnes
 from tests.support.backends import NOW, StoreLocation
 from tests.support.postgres import KINDS_IN_TURN as POSTGRES_KINDS
 from tests.support.retention import INDEX, SERIES, ScheduledInstance, rule
-from watchword.domain.errors import Reason
-from watchword.domain.indices import Aspect, Row
-from watchword.domain.lifetimes import DAY
-from watchword.domain.operations import State
-from watchword.domain.policies import Privilege
-from watchword.domain.ports import Store
-from watchword.domain.retention import PlannedRun, RunState, ShownRun, StoredRule, outcome
-from watchword.engines.embedded.engine import EmbeddedEngine, open_engine
+from watchword.authority.privileges import Privilege
+from watchword.basics.errors import Reason
+from watchword.basics.times import DAY
+from watchword.index.embedded.engine import EmbeddedEngine, open_engine
+from watchword.index.indices import Aspect, Row
+from watchword.index.rules import State
+from watchword.retention.rules import StoredRule
+from watchword.retention.run_rules import PlannedRun, RunState, ShownRun, outcome
+from watchword.stores.joined import Store
 
 POSTGRES = POSTGRES_KINDS[0]
 ASPECT = Aspect("dataset", "operation")

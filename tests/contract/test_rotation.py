@@ -15,11 +15,10 @@ from tests.contract.harness import (
     where,
 )
 from tests.support.backends import NOW, StoreLocation
-from watchword.domain.actors import ActorStatus
-from watchword.domain.errors import Reason
-from watchword.domain.filters import Field
-from watchword.domain.ports import Issue
-from watchword.domain.tokens import TokenRecord
+from watchword.authority.callers import ActorStatus
+from watchword.basics.errors import Reason
+from watchword.tokens.filters import Field
+from watchword.tokens.rules import Issue, TokenRecord
 
 
 def stored_token(harness: StoreHarness, token: TokenRecord) -> TokenRecord:

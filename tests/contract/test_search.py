@@ -9,12 +9,14 @@ from tests.contract.harness import ANN, BOB, EVE, HOUR, PLENTY, SYSTEM, Run, Sto
 from tests.support.backends import NOW, Backend, SettableClock
 from tests.support.search_reference import listed, matches, value_of
 from tests.support.strategies import families, names, numbered_id, record_lists, searches, sorts
-from watchword.domain.actors import ActorStatus, ProfileField, WritePrecondition
-from watchword.domain.filters import Condition, Field, Filter, Search, Sort, SortField
-from watchword.domain.ports import Issue, Page, Store, Use
-from watchword.domain.token_limits import Limits
-from watchword.domain.tokens import TokenRecord
-from watchword.service.tokens import JSON_FIELDS
+from watchword.access.actor_rules import ProfileField
+from watchword.authority.callers import ActorStatus
+from watchword.authority.limits import Limits
+from watchword.journal.preconditions import WritePrecondition
+from watchword.stores.joined import Store
+from watchword.tokens.counts import Use
+from watchword.tokens.filters import JSON_FIELDS, Condition, Field, Filter, Page, Search, Sort, SortField
+from watchword.tokens.rules import Issue, TokenRecord
 
 CASES = 25
 ISSUE = Issue(key(1).kid, PLENTY)

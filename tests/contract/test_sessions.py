@@ -7,14 +7,16 @@ import pytest
 from tests.contract.harness import ANN, BOB, HOUR, MINUTE, SECOND, SYSTEM, Run, StoreHarness, all_of
 from tests.support.backends import NOW, SettableClock, StoreLocation
 from tests.support.strategies import numbered_id
-from watchword.domain.actors import ActorStatus, WritePrecondition
-from watchword.domain.errors import Fault, Reason
-from watchword.domain.events import EventSearch
-from watchword.domain.ports import Store
-from watchword.domain.sessions import FoundSession, Session
-from watchword.domain.token_limits import Limits
-from watchword.domain.tokens import TokenRecord
-from watchword.service.background import BackgroundTasks, Purge
+from watchword.authority.callers import ActorStatus
+from watchword.authority.limits import Limits
+from watchword.basics.background import BackgroundTasks
+from watchword.basics.errors import Fault, Reason
+from watchword.basics.purge import Purge
+from watchword.journal.events import EventSearch
+from watchword.journal.preconditions import WritePrecondition
+from watchword.signin.session_rules import FoundSession, Session
+from watchword.stores.joined import Store
+from watchword.tokens.rules import TokenRecord
 
 FEW = 3
 
@@ -209,7 +211,7 @@ def test_only_expired_sessions_are_purged_in_batches(
     clock.now = NOW + HOUR
     assert harness.run(store.purge_sessions(2)) == 2
     tasks = BackgroundTasks(lambda *_: None, lambda _: None)
-    harness.run(Purge(store, clock, token_days=90, event_days=90, group_days=0).purge(tasks))
+    harness.run(Purge({"sessions": store.purge_sessions}).purge(tasks))
     assert harness.run(store.purge_sessions(2)) == 0
     assert browsers.is_live(later)
     assert location.problems() == []

@@ -12,13 +12,13 @@ from bench.fill import fill, filled_actor, is_revoked
 from tests.contract.harness import ADMIN, key
 from tests.support.backends import NOW, AdjustableClock
 from tests.support.costs import Cost, Watched, operations
-from watchword.domain.actors import ActorSearch
-from watchword.domain.events import Cursor, EventSearch
-from watchword.domain.filters import Condition, Field, Filter, Search
-from watchword.domain.policies import root_policy
-from watchword.stores.sql.events import events_sql
-from watchword.stores.sql.policies import known_actors_sql
-from watchword.stores.sqlite.database import DIALECT, sqlite_text
+from watchword.access.actor_rules import ActorSearch
+from watchword.access.actor_store import known_actors_sql
+from watchword.authority.policies import root_policy
+from watchword.database.sqlite.database import DIALECT, sqlite_text
+from watchword.journal.events import Cursor, EventSearch
+from watchword.journal.store import events_sql
+from watchword.tokens.filters import Condition, Field, Filter, Search
 
 FEW, MANY = 1_000, 100_000
 ACTORS = 20
@@ -34,7 +34,7 @@ def measure(folder: Path, size: int) -> dict[str, Cost]:
     fill(path, size, now=NOW, actors=ACTORS)
     with asyncio.Runner() as runner, Watched(runner.run, path, AdjustableClock()) as watched:
         runner.run(watched.store.settle_keys(b"salt", key(1), key(2)))
-        runner.run(watched.store.apply_startup_policies(root_policy(ADMIN), ()))
+        runner.run(watched.store.apply_start(root_policy(ADMIN), ()))
         for name, work in operations(NOW, ACTORS, UNUSED + 1).items():
             if name not in {"add_token", "revoke_token"}:  # run once before, to warm the caches
                 runner.run(work(watched.store))

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from watchword.domain.errors import Fault, Reason
-from watchword.stores.sql.transaction import Transaction
-from watchword.stores.sqlite.connections import STORE_FILE
-from watchword.stores.sqlite.database import SCAN_THREADS, SqliteDatabase
-from watchword.stores.sqlite.writer import MAX_WAITING
+from watchword.basics.errors import Fault, Reason
+from watchword.database.sqlite.connections import STORE_FILE
+from watchword.database.sqlite.database import SCAN_THREADS, SqliteDatabase
+from watchword.database.sqlite.writer import MAX_WAITING
+from watchword.database.transaction import Transaction
 
 
 async def endless_query(tx: Transaction) -> object:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import closing, suppress
+from dataclasses import replace
 from pathlib import Path
 
 import apsw
@@ -16,16 +17,16 @@ from tests.contract.harness import ADMIN, PLENTY, SYSTEM, Run, key, record
 from tests.support.backends import AdjustableClock
 from tests.support.faults import fault_of
 from tests.support.waiting import SECONDS
-from watchword.domain.errors import Fault, OperatorError, Reason
-from watchword.domain.events import EventSearch
-from watchword.domain.filters import Search
-from watchword.domain.policies import PolicySource, default_policies, root_policy
-from watchword.domain.ports import Issue
-from watchword.domain.stores import SqliteUrl
-from watchword.stores.admin.check import check
-from watchword.stores.sql import latest, migrations
+from watchword.admin.check import check
+from watchword.authority.policies import PolicySource, default_policies, root_policy
+from watchword.basics.errors import Fault, OperatorError, Reason
+from watchword.database.migrations import latest, migrations
+from watchword.database.sqlite.connections import STORE_FILE, connect, store_fault
+from watchword.database.urls import SqliteUrl
+from watchword.journal.events import EventSearch
 from watchword.stores.sqlite import open_store
-from watchword.stores.sqlite.connections import STORE_FILE, connect, store_fault
+from watchword.tokens.filters import Search
+from watchword.tokens.rules import Issue
 
 ERRORS = sorted(
     (
@@ -55,7 +56,7 @@ OUTAGES = {
 SCHEMA = "SELECT type, name, tbl_name, sql FROM sqlite_master ORDER BY type, name"
 PREPARE = """
 import sys, pathlib
-from watchword.stores.sqlite.connections import STORE_FILE
+from watchword.database.sqlite.connections import STORE_FILE
 sys.stdin.readline()
 print(*STORE_FILE.prepare(pathlib.Path(sys.argv[1])))
 """
@@ -209,14 +210,12 @@ def test_failed_migration_changes_nothing(path: Path) -> None:
         assert [row[1] for row in file.execute(SCHEMA)] == ["events"]
 
 
-def test_file_of_the_first_version_is_migrated_with_its_rows(path: Path, run: Run) -> None:
-    first = migrations("sqlite")[0]
-    path.parent.mkdir(mode=0o700)
-    path.touch(0o600)
-    with closing(apsw.Connection(str(path))) as file:
-        file.execute(first.sql)
-        file.execute("PRAGMA user_version = 1")
-        file.execute("PRAGMA application_id = 0x57575744")
+def test_file_of_the_first_version_is_migrated_with_its_rows(
+    path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    STORE_FILE.prepare(path)
+    ahead = replace(STORE_FILE, migrations=(*STORE_FILE.migrations, "ALTER TABLE policies ADD COLUMN ahead TEXT"))
+    with closing(connect(path, busy_ms=0)) as file:
         columns = "urn, name, state, privileges, users, groups, all_users, source"
         for urn, source in (("urn:li:servicePolicy:root", "SERVICE"), ("urn:li:servicePolicy:x", "API")):
             row = (urn, "p", "ACTIVE", '["VIEW_AUDIT_LOG"]', "[]", "[]", 1, source)
@@ -228,7 +227,7 @@ def test_file_of_the_first_version_is_migrated_with_its_rows(path: Path, run: Ru
             " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
             (one.id, one.type.value, one.name, one.description, one.actor_urn, one.owner_urn, one.created_at, None),
         )
-    assert STORE_FILE.prepare(path) == (1, LATEST)
+    assert ahead.prepare(path) == (LATEST, LATEST + 1)
     store = open_store(path, AdjustableClock())
     kept = {policy.urn: policy.source for policy in run(store.policies()).policies}
     assert kept == {"urn:li:servicePolicy:root": PolicySource.SERVICE, "urn:li:servicePolicy:x": PolicySource.API}
@@ -236,6 +235,7 @@ def test_file_of_the_first_version_is_migrated_with_its_rows(path: Path, run: Ru
     assert run(store.get_token(one.id)) == one._replace(expires_at=None)
     assert run(store.search(Search())).total == 1
     run(store.close())
+    monkeypatch.setattr("watchword.admin.check.STORE_FILE", ahead)
     assert [problem for _, problem in check(SqliteUrl(path)) if problem] == []
 
 
@@ -244,7 +244,7 @@ def test_check_passes_on_a_store_in_use(path: Path, run: Run) -> None:
     clock = AdjustableClock()
     store = open_store(path, clock)
     run(store.settle_keys(b"salt", key(1), key(2)))
-    run(store.apply_startup_policies(root_policy(ADMIN), default_policies()))
+    run(store.apply_start(root_policy(ADMIN), default_policies()))
     for number in range(20):
         run(store.add_token(SYSTEM, record(number), Issue("kid-1", PLENTY)))
     for number in range(0, 20, 3):

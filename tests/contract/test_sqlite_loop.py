@@ -11,12 +11,12 @@ import pytest
 
 from tests.contract.harness import ANN, Run
 from tests.support.backends import NOW
-from watchword.domain.counts import TokenCounts
-from watchword.domain.ports import Store
-from watchword.service.overview import TokenCounter
-from watchword.stores.sql.transaction import FEW_KEYS
+from watchword.database.sqlite.connections import STORE_FILE
+from watchword.database.transaction import FEW_KEYS
+from watchword.stores.joined import Store
 from watchword.stores.sqlite import open_store
-from watchword.stores.sqlite.connections import STORE_FILE
+from watchword.tokens.counts import TokenCounts
+from watchword.tokens.overview_service import TokenCounter
 
 MANY = [f"{ANN}{number}" for number in range(FEW_KEYS + 1)]
 GROWING: dict[str, Callable[[Store], Coroutine[Any, Any, Any]]] = {

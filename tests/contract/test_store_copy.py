@@ -1,5 +1,6 @@
 """Copying a store to the other backend and back preserves all data."""
 
+import asyncio
 import json
 import sqlite3
 from contextlib import closing
@@ -12,15 +13,15 @@ from hypothesis import strategies as st
 from tests.support import exports
 from tests.support.postgres import Address, home
 from tests.support.strategies import ACTORS, GROUPS, kept_policies, record_lists, text
-from watchword.domain.admin import SealedSecrets
-from watchword.domain.names import ACCOUNT_PREFIX
-from watchword.domain.policies import Policy
-from watchword.domain.stores import SqliteUrl
-from watchword.domain.tokens import TokenRecord
+from watchword.admin.backup import copy
+from watchword.admin.check import check
+from watchword.admin.rules import SealedSecrets
+from watchword.authority.policies import Policy
+from watchword.basics.names import ACCOUNT_PREFIX
+from watchword.database.sqlite.connections import STORE_FILE
+from watchword.database.urls import SqliteUrl
 from watchword.settings import load
-from watchword.stores.admin.check import check
-from watchword.stores.admin.transfer import copy
-from watchword.stores.sqlite.connections import STORE_FILE
+from watchword.tokens.rules import TokenRecord
 
 long_text = st.integers(900, 1_000).flatmap(lambda size: st.text(st.sampled_from("aé'\"\\ẞ😀\u2028"), max_size=size))
 events = st.lists(st.tuples(st.sampled_from(ACTORS), text, st.dictionaries(text, text | st.none(), max_size=3)))
@@ -97,10 +98,10 @@ def test_copy_there_and_back_preserves_all_data(
     write_store(there.path, records, granted, [*happened, (ACTORS[0], long, {})], joined)
     with home(postgres, folder) as database:
         location = load({}, database.env).store_url
-        went = copy(there, location, 1, assert_nothing_sealed, lambda _done, _total: None)
+        went = asyncio.run(copy(there, location, 1, assert_nothing_sealed, lambda _done, _total: None))
         assert exports.of_home(database) == exports.of_file(there.path)
         assert [problem for _, problem in check(location) if problem is not None] == []
-        came = copy(location, back, 1, assert_nothing_sealed, lambda _done, _total: None)
+        came = asyncio.run(copy(location, back, 1, assert_nothing_sealed, lambda _done, _total: None))
         assert exports.of_file(back.path) == exports.of_file(there.path)
     assert went == came
     assert [problem for _, problem in check(back) if problem is not None] == []

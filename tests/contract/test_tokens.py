@@ -3,12 +3,11 @@ import pytest
 from tests.contract.harness import ADMIN, ANN, BOB, EVE, HOUR, OPS, PLENTY, SYSTEM, StoreHarness, policy, record, where
 from tests.support.backends import NOW, StoreLocation
 from tests.support.strategies import numbered_id
-from watchword.domain.actors import ActorSnapshot, ActorStatus
-from watchword.domain.bulk_revocation import TokenVisibility
-from watchword.domain.errors import Reason
-from watchword.domain.filters import Field
-from watchword.domain.ports import Issue
-from watchword.domain.tokens import TokenStatus
+from watchword.authority.callers import ActorSnapshot, ActorStatus
+from watchword.basics.errors import Reason
+from watchword.tokens.bulk_revocation import TokenVisibility
+from watchword.tokens.filters import Field
+from watchword.tokens.rules import Issue, TokenStatus
 
 
 def test_token_is_stored_unchanged(harness: StoreHarness) -> None:

@@ -13,10 +13,11 @@ from tests.contract.harness import SYSTEM, Run, StoreHarness, key, record
 from tests.support.backends import NOW, AdjustableClock
 from tests.support.strategies import numbered_id
 from tests.support.waiting import SECONDS
-from watchword.domain.ports import Issue, Store
-from watchword.service.background import UsageRecorder
+from watchword.database.sqlite.connections import STORE_FILE
+from watchword.stores.joined import Store
 from watchword.stores.sqlite import open_store
-from watchword.stores.sqlite.connections import STORE_FILE
+from watchword.tokens.rules import Issue
+from watchword.tokens.usage_jobs import UsageRecorder
 
 HOURS = 3_600.0
 

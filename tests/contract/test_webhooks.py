@@ -7,11 +7,10 @@ import pytest
 
 from tests.contract.harness import ADMIN, ANN, BOB, HOUR, OPS, Run, StoreHarness
 from tests.support.backends import NOW, SettableClock, StoreLocation
-from watchword.domain.errors import Reason
-from watchword.domain.events import Action, Cursor, CursorLost, KeptEvent
-from watchword.domain.lifetimes import DAY
-from watchword.domain.ports import Store
-from watchword.domain.webhooks import (
+from watchword.basics.errors import Reason
+from watchword.basics.times import DAY
+from watchword.journal.events import Action, Cursor, CursorLost, KeptEvent
+from watchword.notices.webhook_rules import (
     CURSOR,
     MAX_QUEUE,
     Attempt,
@@ -23,6 +22,7 @@ from watchword.domain.webhooks import (
     Webhook,
     WebhookState,
 )
+from watchword.stores.joined import Store
 
 ME = "this worker"
 OK = Attempt(NOW, 5, 200, None, "ok")

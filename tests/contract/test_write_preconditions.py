@@ -24,9 +24,12 @@ from tests.contract.harness import (
 )
 from tests.support.backends import NOW, StoreLocation
 from tests.support.strategies import numbered_id
-from watchword.domain.actors import ActorStatus, WritePrecondition
-from watchword.domain.bulk_revocation import Selection, TokenVisibility
-from watchword.domain.ports import Group, Issue, Store
+from watchword.access.group_rules import Group
+from watchword.authority.callers import ActorStatus
+from watchword.journal.preconditions import WritePrecondition
+from watchword.stores.joined import Store
+from watchword.tokens.bulk_revocation import Selection, TokenVisibility
+from watchword.tokens.rules import Issue
 
 Write = Callable[[Store, WritePrecondition], Coroutine[Any, Any, Any]]
 Break = Callable[[StoreHarness, WritePrecondition], WritePrecondition]

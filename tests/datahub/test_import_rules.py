@@ -17,7 +17,7 @@ from tests.support.preloaded import without_settings
 from tests.support.server import ADMIN, CREATE, Server
 from tests.support.store_file import change_store, look
 from tests.support.waiting import until
-from watchword.domain.names import MAX_NAME
+from watchword.basics.names import MAX_NAME
 
 ANN, BOB, CAROL = (f"urn:li:corpuser:{name}" for name in ("ann", "bob", "carol"))
 SYSTEM = "urn:li:corpuser:__datahub_system"

@@ -24,8 +24,8 @@ from bench.report import Report, Results, finish
 from tests.support.pages import ROOT
 from tests.support.postgres import DEBIAN, programs
 from tests.support.system import missing, need_program
-from watchword.domain.indices import Row
-from watchword.engines.embedded.engine import open_engine
+from watchword.index.embedded.engine import open_engine
+from watchword.index.indices import Row
 
 SVG = "{http://www.w3.org/2000/svg}"
 SHORT = ("--repeats", "1", "--seconds", "1", "--warm", "0")

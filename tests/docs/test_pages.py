@@ -11,12 +11,12 @@ from graphql import build_schema
 from tests.support.pages import ROOT, links, pages
 from tests.support.server import ADMIN, Server
 from tests.support.waiting import SECONDS, until
+from watchword.app.graphql_schema import sdl
 from watchword.cli import cli
-from watchword.domain.engine import Counters
-from watchword.domain.filters import Condition, Field, SortField
-from watchword.domain.operations import FIELDS, State
-from watchword.http.graphql.schema import sdl
+from watchword.index.engine import Counters
+from watchword.index.rules import FIELDS, State
 from watchword.settings import _OTHERS, TABLE
+from watchword.tokens.filters import Condition, Field, SortField
 
 REFERENCE = ROOT / "docs/reference"
 

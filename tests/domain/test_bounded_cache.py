@@ -3,10 +3,11 @@
 import json
 import tracemalloc
 
-from watchword.domain.bounded_cache import CACHE_BYTES, cached_within
-from watchword.domain.policies import PolicySet, root_policy
-from watchword.domain.token_limits import unpacked
-from watchword.service.authority import rights_under
+from watchword.authority.limits import unpacked
+from watchword.authority.policies import root_policy
+from watchword.authority.policy_set import PolicySet
+from watchword.authority.service import rights_under
+from watchword.basics.bounded_cache import CACHE_BYTES, cached_within
 
 ACTOR = "urn:li:corpuser:ada"
 TOKENS, SCOPES = 1_300, 49

@@ -1,27 +1,17 @@
 """Declared policies: reconciling changes only the policies of the declared set."""
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.strategies import policies
-from watchword.domain.errors import Fault, Reason
-from watchword.domain.policies import (
-    DEFAULT_SET,
-    ROOT_POLICY,
-    ChangeKind,
-    Policy,
-    PolicyChange,
-    PolicyDeclaration,
-    PolicyPlan,
-    PolicySource,
-    check_declared,
-    reconcile,
-    root_policy,
-    summary,
-)
+from tests.support.strategies import policies, written_policy
+from watchword.authority.declared_parts import DEFAULT_SET, Change, ChangeKind, PartPlan, summary
+from watchword.authority.policies import POLICY_PART, ROOT_POLICY, Policy, PolicySource, root_policy
+from watchword.basics.errors import Fault, Reason
+from watchword.declared.rules import parse_set
 
 BY_URN = st.lists(policies(), max_size=8, unique_by=lambda policy: policy.urn)
 KEEPERS = st.sampled_from(((PolicySource.API, None), (PolicySource.FILE, DEFAULT_SET)))
@@ -37,12 +27,20 @@ def current_policies(draw: st.DrawFn) -> list[Policy]:
     return found
 
 
-def apply_changes(current: list[Policy], changes: tuple[PolicyChange, ...]) -> dict[str, Policy]:
+def check_declared(policies: list[Policy]) -> tuple[Policy, ...]:
+    return parse_set({"policies": [written_policy(policy) for policy in policies]})[POLICY_PART]
+
+
+def reconcile(current: Iterable[Policy], declared: tuple[Policy, ...], *, prune: bool) -> PartPlan[Policy]:
+    return POLICY_PART.plan(current, declared, DEFAULT_SET, prune=prune)
+
+
+def apply_changes(current: list[Policy], changes: tuple[Change[Policy], ...]) -> dict[str, Policy]:
     result = {policy.urn: policy for policy in current}
     for change in changes:
-        assert result.pop(change.urn, None) == change.before
+        assert result.pop(change.name, None) == change.before
         if change.after is not None:
-            result[change.urn] = change.after
+            result[change.name] = change.after
     return result
 
 
@@ -50,8 +48,8 @@ def apply_changes(current: list[Policy], changes: tuple[PolicyChange, ...]) -> d
 def test_reconcile_yields_the_declared_policies_and_keeps_others(current: list[Policy], wanted: list[Policy]) -> None:
     declared = check_declared(wanted)
     result = apply_changes(current, reconcile(current, declared, prune=True).changes)
-    names = {policy.urn for policy in declared.policies}
-    assert [result[policy.urn] for policy in declared.policies] == list(declared.policies)
+    names = {policy.urn for policy in declared}
+    assert [result[policy.urn] for policy in declared] == list(declared)
     others = {policy.urn: policy for policy in current if policy.urn not in names}
     left = {urn: policy for urn, policy in result.items() if urn not in names}
     assert left == {urn: policy for urn, policy in others.items() if policy.source is not PolicySource.FILE}
@@ -61,7 +59,7 @@ def test_reconcile_yields_the_declared_policies_and_keeps_others(current: list[P
 def test_second_reconcile_changes_nothing(current: list[Policy], wanted: list[Policy]) -> None:
     declared = check_declared(wanted)
     result = apply_changes(current, reconcile(current, declared, prune=True).changes)
-    assert reconcile(result.values(), declared, prune=True) == PolicyPlan()
+    assert reconcile(result.values(), declared, prune=True) == PartPlan()
 
 
 @given(current_policies(), BY_URN)
@@ -81,7 +79,7 @@ def test_reconcile_keeps_other_sets_and_rejects_their_policies(
 ) -> None:
     current = [replace(policy, source=keeper[0], set_name=keeper[1]) for policy in others]
     declared = check_declared(wanted)
-    shared = {policy.urn for policy in current} & {policy.urn for policy in declared.policies}
+    shared = {policy.urn for policy in current} & {policy.urn for policy in declared}
     if shared and keeper[1]:
         with pytest.raises(Fault) as caught:
             reconcile(current, declared, prune=True)
@@ -97,12 +95,13 @@ def test_system_policy_cannot_be_declared() -> None:
         check_declared([replace(root, users=frozenset())])
     assert caught.value.details["field"] == "policies[0].id"
     with pytest.raises(Fault) as caught:
-        reconcile([root], PolicyDeclaration((replace(root, users=frozenset()),)), prune=True)
+        reconcile([root], (replace(root, users=frozenset()),), prune=True)
     assert caught.value.reason is Reason.NOT_EDITABLE
     assert ROOT_POLICY in caught.value.message
 
 
 def test_summary_counts_each_kind_of_change() -> None:
-    kinds = [ChangeKind.DELETE, ChangeKind.CREATE, ChangeKind.CREATE]
-    assert summary(PolicyChange(kind, "urn", None, None) for kind in kinds) == "2 created, 1 removed"
+    one = root_policy("urn:li:corpuser:admin")
+    changes = [Change("urn", one, None), Change("urn", None, one), Change("urn", None, one)]
+    assert summary(changes) == "2 created, 1 removed"
     assert summary([]) == "nothing to change"

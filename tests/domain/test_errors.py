@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import watchword
-from watchword.domain.errors import Fault, Reason, invalid
+from watchword.basics.errors import Fault, Reason, invalid
 from watchword.http.errors import fault_response, graphql_error
 
 TYPES = {

@@ -2,7 +2,7 @@
 
 import pytest
 
-from watchword.domain.events import ECS_VERSION, Action, KeptEvent, ecs_fields
+from watchword.journal.events import ECS_VERSION, Action, KeptEvent, ecs_fields
 
 ANN = "urn:li:corpuser:ann"
 # From the ECS reference: the types that each category allows.

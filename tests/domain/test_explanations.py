@@ -2,7 +2,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.strategies import ACTORS, GROUPS, policies
-from watchword.domain.policies import GrantedVia, Holder, Policy, PolicySet, Privilege, grants_of, page_of_holders
+from watchword.access.explanations import GrantedVia, Holder, grants_of, page_of_holders
+from watchword.authority.policies import Policy
+from watchword.authority.policy_set import PolicySet
+from watchword.authority.privileges import Privilege
 
 sets = st.lists(policies(), max_size=8)
 actors = st.sampled_from(ACTORS)

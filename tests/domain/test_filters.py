@@ -6,11 +6,10 @@ from hypothesis import strategies as st
 
 from tests.support.search_reference import matches, value_of
 from tests.support.strategies import NOW, filters, record_lists, records, searches, text
-from watchword.domain.actors import ActorSnapshot, Caller, Grant
-from watchword.domain.errors import Fault, Reason
-from watchword.domain.filters import (
-    LARGEST,
-    MAX_COUNT,
+from watchword.authority.callers import ActorSnapshot, Caller, Grant
+from watchword.basics.errors import Fault, Reason
+from watchword.basics.paging import LARGEST, MAX_COUNT, check_page
+from watchword.tokens.filters import (
     MAX_FILTERS,
     MAX_VALUES,
     Condition,
@@ -19,12 +18,11 @@ from watchword.domain.filters import (
     Search,
     SortField,
     check_filter_sizes,
-    check_page,
     parse_filter,
     parse_sort,
 )
-from watchword.domain.tokens import TokenRecord, TokenStatus, TokenType
-from watchword.service.tokens import constrained
+from watchword.tokens.list_service import constrained
+from watchword.tokens.rules import TokenRecord, TokenStatus, TokenType
 
 OPTIONAL = [
     Field.DESCRIPTION,

@@ -2,9 +2,9 @@
 
 import pytest
 
-from watchword.domain.actors import ActorSnapshot, Caller, Grant
-from watchword.domain.errors import Fault
-from watchword.domain.policies import Privilege
+from watchword.authority.callers import ActorSnapshot, Caller, Grant
+from watchword.authority.privileges import Privilege
+from watchword.basics.errors import Fault
 
 CALLER = Caller("urn:li:corpuser:ann", ActorSnapshot(False, (), 1), None, "127.0.0.1", "r")
 MANAGE, VIEW, TOKENS = Privilege.MANAGE_POLICIES, Privilege.VIEW_AUDIT_LOG, Privilege.MANAGE_ACCESS_TOKENS

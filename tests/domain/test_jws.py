@@ -9,8 +9,8 @@ from cryptography.hazmat.primitives.serialization import load_der_private_key
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from watchword.domain.keys import KeyKind
-from watchword.signing import SigningKey, new_rsa_key, rsa_signer, signed_token
+from watchword.tokens.keys import KeyKind
+from watchword.tokens.keys_service import SigningKey, new_rsa_key, rsa_signer, signed_token
 
 values = st.text(max_size=20) | st.integers() | st.lists(st.text(max_size=5), max_size=3)
 claims = st.dictionaries(st.text(max_size=8).filter(lambda name: name not in {"iat", "exp", "nbf", "iss"}), values)

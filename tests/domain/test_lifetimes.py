@@ -5,8 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.faults import fault_or_none
-from watchword.domain.errors import Fault, Reason
-from watchword.domain.lifetimes import DAY, HOUR, SHORTEST, Duration, Lifetimes, parse_iso
+from watchword.basics.errors import Fault, Reason
+from watchword.basics.times import DAY, HOUR, Duration, parse_iso
+from watchword.tokens.lifetimes import SHORTEST, Lifetimes
 
 NAMED = [duration for duration in Duration if duration is not Duration.NO_EXPIRY]
 ALL = Lifetimes.of(NAMED, allow_no_expiry=False)

@@ -7,15 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.strategies import SCOPES
-from watchword.domain.errors import Fault, Reason
-from watchword.domain.policies import Privilege
-from watchword.domain.token_limits import (
-    UNLIMITED,
-    Limits,
-    check_limits,
-    inherited,
-    unpacked,
-)
+from watchword.authority.limits import UNLIMITED, Limits, check_limits, inherited, unpacked
+from watchword.authority.privileges import Privilege
+from watchword.basics.errors import Fault, Reason
 
 WORDS = [*(privilege.name for privilege in Privilege), *SCOPES]
 AUDIENCES = ["https://a.example", "https://b.example", "c"]

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from watchword.domain.networks import network_of, origin_of
+from watchword.basics.networks import network_of, origin_of
 
 
 @given(st.ip_addresses(v=4))

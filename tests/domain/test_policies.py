@@ -5,20 +5,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.strategies import ACTORS, GROUPS, policies
-from watchword.domain.errors import Fault, Reason
-from watchword.domain.names import POLICY_PREFIX
-from watchword.domain.policies import (
-    EVERYTHING,
-    Policy,
-    PolicySet,
-    PolicyState,
-    Privilege,
-    check_policy,
-    default_policies,
-    denied,
-    privilege_of,
-    root_policy,
-)
+from watchword.authority.policies import Policy, PolicyState, check_policy, default_policies, root_policy
+from watchword.authority.policy_set import PolicySet
+from watchword.authority.privileges import EVERYTHING, Privilege, denied, privilege_of
+from watchword.basics.errors import Fault, Reason
+from watchword.basics.names import POLICY_PREFIX
 
 sets = st.lists(policies(), max_size=8)
 actors = st.sampled_from(ACTORS)

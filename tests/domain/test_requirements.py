@@ -5,7 +5,7 @@ from urllib.parse import unquote_to_bytes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from watchword.http.verify import Requirement, parse_requirements
+from watchword.tokens.verify_http import Requirement, parse_requirements
 
 PIECES = ["watchword.", "WatchWord.", "%77atchword.", "watchword%2E", "watchword%2escope", "w%61tchword.", "%57", "%"]
 PIECES += ["scope", "=", "&", "&&", "a", "w", "W", "+", "%20", ".", "privilege", "é", "\n", "%0a", "watchword", "77"]

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from watchword.domain.retention import LONGEST, MAX_ROWS, Mode, RetentionRule, parse_rule, parse_window
+from watchword.index.schedules import parse_window
+from watchword.retention.rules import LONGEST, MAX_ROWS, Mode, RetentionRule, parse_rule
 
 SECONDS = st.integers(0, LONGEST // 1_000).map(lambda seconds: seconds * 1_000)
 TIMES = st.tuples(st.integers(0, 23), st.integers(0, 59)).map(lambda at: f"{at[0]:02}:{at[1]:02}")

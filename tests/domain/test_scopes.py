@@ -5,9 +5,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.strategies import ACTORS, GROUPS, SCOPES, policies
-from watchword.domain.errors import Fault
-from watchword.domain.policies import Policy, PolicySet, grants_of
-from watchword.domain.scopes import check_scope, common, covering, is_scope, united
+from watchword.access.explanations import grants_of
+from watchword.authority.policies import Policy
+from watchword.authority.policy_set import PolicySet
+from watchword.basics.errors import Fault
+from watchword.basics.scopes import check_scope, common, covering, is_scope, united
 
 scopes = st.sampled_from(SCOPES)
 sets = st.frozensets(scopes, max_size=4)

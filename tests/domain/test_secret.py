@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import orjson
 import pytest
 
-from watchword.domain.secret import Secret
+from watchword.basics.secret import Secret
 
 WORD = "hunter2-hunter2"
 

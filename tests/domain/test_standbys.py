@@ -2,7 +2,7 @@
 
 import pytest
 
-from watchword.domain.stores import objection_to_standbys
+from watchword.database.urls import objection_to_standbys
 
 ALL_MUST_CONFIRM = ["a", '"a b"', "1 (a)", "FIRST 2 (a, b)", "any 2(a,b)", '2 ("a,b", c)', "FIRST 3 (a, b)"]
 SOME_MUST_CONFIRM = ["a, b", "FIRST 1 (a, b)", "ANY 1 (a, b)", "2 (a, b, c)", '"a, b", c']

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from watchword.domain.engine import Counters, TaskId, TaskStatus, requested_task
-from watchword.domain.errors import Fault
+from watchword.basics.errors import Fault
+from watchword.index.engine import Counters, TaskId, TaskStatus, requested_task
 
 _nodes = st.text("abcXYZ019_-", min_size=1, max_size=64)
 _numbers = st.integers(0, 2**63 - 1)

@@ -3,8 +3,8 @@
 import sys
 import unicodedata
 
-from watchword.domain.errors import Fault
-from watchword.domain.names import check_text
+from watchword.basics.errors import Fault
+from watchword.basics.names import check_text
 
 
 def is_accepted(character: str) -> bool:

@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 
 from tests.support.faults import fault_or_none
 from tests.support.strategies import NOW, characters, names, records, times
-from watchword.domain.errors import Fault, Reason
-from watchword.domain.names import MAX_DESCRIPTION, MAX_NAME, check_description, check_name
-from watchword.domain.secret import Secret
-from watchword.domain.tokens import TokenRecord, TokenStatus, TokenType, check_token_id, token_id
+from watchword.basics.errors import Fault, Reason
+from watchword.basics.names import MAX_DESCRIPTION, MAX_NAME, check_description, check_name
+from watchword.basics.secret import Secret
+from watchword.tokens.rules import TokenRecord, TokenStatus, TokenType, check_token_id, token_id
 
 
 @given(records(), times)

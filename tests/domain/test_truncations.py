@@ -8,18 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from watchword.domain.engine import Counters, TaskId
-from watchword.domain.errors import Fault
-from watchword.domain.indices import Aspect, Histogram, IndexNames, RowCount, check_spans, check_word
-from watchword.domain.operations import (
-    EngineTask,
-    Operation,
-    OperationProgress,
-    Plan,
-    State,
-    Strategy,
-    parse_truncation,
-)
+from watchword.basics.errors import Fault
+from watchword.index.engine import Counters, TaskId
+from watchword.index.indices import Aspect, Histogram, IndexNames, RowCount, check_spans, check_word
+from watchword.index.rules import EngineTask, Operation, OperationProgress, Plan, State, Strategy, parse_truncation
 
 NOW = 1_790_000_000_000
 ASKED = {"entityType": "dataset", "aspect": "operation", "endTimeMillis": NOW - 1}

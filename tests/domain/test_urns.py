@@ -4,8 +4,8 @@ from hypothesis import strategies as st
 
 from tests.support.faults import fault_of, fault_or_none
 from tests.support.strategies import namespaces, numbered_id, urns, visible
-from watchword.domain.errors import Reason
-from watchword.domain.names import (
+from watchword.basics.errors import Reason
+from watchword.basics.names import (
     GROUP_PREFIX,
     MAX_URN,
     SYSTEM_ACTOR,
@@ -17,7 +17,7 @@ from watchword.domain.names import (
     token_urn,
     username_of,
 )
-from watchword.domain.tokens import check_token_id
+from watchword.tokens.rules import check_token_id
 
 KINDS_THAT_ARE_NO_USERS = (
     "corpGroup",

@@ -12,7 +12,7 @@ from tests.engines.harness import ClusterHarness, EngineHarness, Run
 from tests.support.engine_nodes import NODE_ENGINES
 from tests.support.engines import ENGINES, Backend, IndexLocation
 from tests.support.nodes import KINDS
-from watchword.domain.engine import ClusterEngine
+from watchword.index.engine import ClusterEngine
 
 
 def _param(name: str) -> Any:

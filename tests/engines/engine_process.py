@@ -8,9 +8,9 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from watchword.engines.embedded.index_file import connect
+from watchword.index.embedded.index_file import connect
 
-COMMAND = (sys.executable, "-m", "watchword.engines.embedded.process")
+COMMAND = (sys.executable, "-m", "watchword.index.embedded.process")
 
 
 def start(path: Path, parent: int | None = None) -> "subprocess.Popen[bytes]":

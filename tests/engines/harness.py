@@ -9,9 +9,9 @@ import pytest
 
 from tests.support.engines import IndexLocation, Source
 from tests.support.waiting import SECONDS
-from watchword.domain.engine import ClusterEngine, Engine, Pace, TaskId, TaskStatus
-from watchword.domain.errors import Fault
-from watchword.domain.indices import Row
+from watchword.basics.errors import Fault
+from watchword.index.engine import ClusterEngine, Engine, Pace, TaskId, TaskStatus
+from watchword.index.indices import Row
 
 T = TypeVar("T")
 

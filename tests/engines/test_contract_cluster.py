@@ -4,8 +4,8 @@ import pytest
 
 from tests.engines.conftest import ON_CLUSTERS
 from tests.engines.harness import QUICK, TAG, UNTIL, ClusterHarness, as_rows, old, row, staying, timeless, young
-from watchword.domain.engine import Pace
-from watchword.domain.errors import Reason
+from watchword.basics.errors import Reason
+from watchword.index.engine import Pace
 
 MIXED = old(10) | young(10) | timeless(3)
 pytestmark = ON_CLUSTERS

@@ -22,7 +22,7 @@ from tests.engines.harness import (
     young,
 )
 from tests.support.engines import Source
-from watchword.domain.engine import Checkpoints, Pace
+from watchword.index.engine import Checkpoints, Pace
 
 _examples = itertools.count()
 

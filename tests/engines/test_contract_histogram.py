@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from tests.engines.harness import UNTIL, EngineHarness, old, row, timeless, young
-from watchword.domain.errors import Reason
-from watchword.domain.indices import Histogram
+from watchword.basics.errors import Reason
+from watchword.index.indices import Histogram
 
 HOUR = 3_600_000
 

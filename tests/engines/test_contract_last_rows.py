@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.engines.harness import QUICK, UNTIL, EngineHarness, Rows, old, row, timeless, young
-from watchword.domain.engine import MAX_KEEP_LAST
-from watchword.domain.errors import Reason
+from watchword.basics.errors import Reason
+from watchword.index.engine import MAX_KEEP_LAST
 
 FEW = settings(max_examples=4, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 MANY = settings(FEW, max_examples=100)

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from tests.engines.harness import UNTIL, EngineHarness, as_rows, old, row, timeless, young
-from watchword.domain.errors import Reason
-from watchword.domain.indices import Row
+from watchword.basics.errors import Reason
+from watchword.index.indices import Row
 
 
 def test_probe_names_the_engine(harness: EngineHarness) -> None:

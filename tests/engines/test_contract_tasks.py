@@ -4,8 +4,8 @@ import pytest
 
 from tests.engines.harness import QUICK, SLOW, TAG, UNTIL, EngineHarness, old, staying, timeless, young
 from tests.support.waiting import seen_in_time
-from watchword.domain.engine import LARGEST, Pace, TaskId
-from watchword.domain.errors import Reason
+from watchword.basics.errors import Reason
+from watchword.index.engine import LARGEST, Pace, TaskId
 
 MIXED = old(30) | young(25) | timeless(5)
 MANY = 2_000

@@ -13,8 +13,8 @@ from tests.support.disks import small_disk
 from tests.support.engines import EmbeddedPlace
 from tests.support.tracing import failing
 from tests.support.waiting import until
-from watchword.domain.errors import Reason
-from watchword.domain.indices import Row
+from watchword.basics.errors import Reason
+from watchword.index.indices import Row
 
 PAD = "x" * 1_500
 ROWS = {row_id: {**source, "pad": PAD} for row_id, source in (old(500) | young(3_000)).items()}

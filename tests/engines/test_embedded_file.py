@@ -15,11 +15,11 @@ from tests.engines.engine_process import look, problems, working
 from tests.engines.harness import QUICK, UNTIL, EngineHarness, Run, old, row, young
 from tests.support.engines import EmbeddedPlace
 from tests.support.waiting import until
-from watchword.domain.errors import OperatorError, Reason
-from watchword.domain.indices import Row
-from watchword.engines.embedded.deletions import FREE_PAGES, RETENTION_MILLIS
-from watchword.engines.embedded.engine import open_engine
-from watchword.engines.embedded.index_file import INDEX_FILE, place
+from watchword.basics.errors import OperatorError, Reason
+from watchword.index.embedded.deletions import FREE_PAGES, RETENTION_MILLIS
+from watchword.index.embedded.engine import open_engine
+from watchword.index.embedded.index_file import INDEX_FILE, place
+from watchword.index.indices import Row
 
 ERRORS = sorted(
     (
@@ -31,13 +31,13 @@ ERRORS = sorted(
 )
 OPEN = """
 import sys, pathlib
-from watchword.engines.embedded.engine import open_engine
+from watchword.index.embedded.engine import open_engine
 sys.stdin.readline()
 print(open_engine(pathlib.Path(sys.argv[1])).node)
 """
 ASK = """
 import asyncio, pathlib, sys
-from watchword.engines.embedded.engine import open_engine
+from watchword.index.embedded.engine import open_engine
 
 async def main(path, index, until):
     engine = open_engine(pathlib.Path(path))

@@ -13,7 +13,7 @@ from tests.engines.engine_process import look, problems, start, working
 from tests.engines.harness import QUICK, TAG, UNTIL, EngineHarness, Run, old, staying, timeless, young
 from tests.support.engines import EmbeddedPlace
 from tests.support.waiting import until
-from watchword.domain.engine import Pace, TaskId
+from watchword.index.engine import Pace, TaskId
 
 ROWS = old(1_500) | young(1_500) | timeless(20)
 

@@ -15,14 +15,14 @@ from tests.engines.engine_process import COMMAND, look, problems, start, working
 from tests.engines.harness import SLOW, UNTIL, EngineHarness, Run, old, young
 from tests.support.engines import EmbeddedPlace
 from tests.support.waiting import SECONDS, until, until_gone
-from watchword.domain.engine import Pace
-from watchword.domain.indices import Row
-from watchword.engines.embedded.process import EngineProcess
+from watchword.index.embedded.process import EngineProcess
+from watchword.index.engine import Pace
+from watchword.index.indices import Row
 
 WRITER = """
 import asyncio, sys, pathlib
-from watchword.domain.indices import Row
-from watchword.engines.embedded.engine import open_engine
+from watchword.index.indices import Row
+from watchword.index.embedded.engine import open_engine
 
 async def main(path, index, name, count):
     engine = open_engine(pathlib.Path(path))
@@ -37,7 +37,7 @@ asyncio.run(main(*sys.argv[1:]))
 """
 PARENT = """
 import os, sys, pathlib
-from watchword.engines.embedded.process import EngineProcess
+from watchword.index.embedded.process import EngineProcess
 with EngineProcess(pathlib.Path(sys.argv[1])) as engine_process:
     print(engine_process.pid, flush=True)
     os.read(0, 1)

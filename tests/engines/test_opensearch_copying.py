@@ -9,10 +9,10 @@ from tests.engines.harness import QUICK, SLOW, UNTIL, ClusterHarness, Run, as_ro
 from tests.support.engine_nodes import NodePlace, engine_at
 from tests.support.nodes import KINDS_IN_TURN, Client, unique_prefix
 from tests.support.waiting import until
-from watchword.domain.engine import TaskId, TaskStatus
-from watchword.domain.errors import Fault, Reason
-from watchword.engines.opensearch import OpenSearchEngine
-from watchword.engines.opensearch.index_queries import inlet
+from watchword.basics.errors import Fault, Reason
+from watchword.index.engine import TaskId, TaskStatus
+from watchword.index.opensearch.engine import OpenSearchEngine
+from watchword.index.opensearch.index_queries import inlet
 
 OPENSEARCH_ALONE = pytest.mark.parametrize("search_node", KINDS_IN_TURN[:2], indirect=True)
 """For what Elasticsearch 7 does not have."""

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from tests.engines.harness import Run
 from tests.support.engine_nodes import engine_at
 from tests.support.ports import free_port
-from watchword.domain.engine import Pace
-from watchword.domain.indices import Row
-from watchword.engines.opensearch import OpenSearchEngine
-from watchword.engines.opensearch.index_queries import bare_path, checked_tag, concrete, inlet, listing, path
+from watchword.index.engine import Pace
+from watchword.index.indices import Row
+from watchword.index.opensearch.engine import OpenSearchEngine
+from watchword.index.opensearch.index_queries import bare_path, checked_tag, concrete, inlet, listing, path
 
 FINE = re.compile(r"[a-z0-9][a-z0-9_-]*", re.ASCII)
 PACE = Pace("tag")

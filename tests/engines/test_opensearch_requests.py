@@ -13,9 +13,9 @@ from tests.support.engine_nodes import NodePlace, engine_at
 from tests.support.gate import Gate, gate_to
 from tests.support.nodes import KINDS_IN_TURN, Client, unique_prefix
 from tests.support.retention import ScheduledInstance, rule
-from watchword.domain.errors import Reason
-from watchword.domain.indices import IndexNames
-from watchword.engines.opensearch.index_queries import PAGE_URNS
+from watchword.basics.errors import Reason
+from watchword.index.indices import IndexNames
+from watchword.index.opensearch.index_queries import PAGE_URNS
 
 pytestmark = pytest.mark.parametrize("search_node", KINDS_IN_TURN, indirect=True)
 YEAR = 365 * 86_400_000

@@ -8,7 +8,7 @@ import pytest
 from tests.engines.harness import QUICK, SLOW, UNTIL, ClusterHarness, Run, old, young
 from tests.support.engine_nodes import NodePlace, engine_at
 from tests.support.nodes import KINDS_IN_TURN, own_node, unique_prefix
-from watchword.domain.errors import Reason
+from watchword.basics.errors import Reason
 
 
 @pytest.mark.long

@@ -10,10 +10,10 @@ from tests.support.engine_nodes import NodePlace, engine_at
 from tests.support.gate import Gate, asks
 from tests.support.nodes import Client, SharedNodes, unique_prefix
 from tests.support.ports import free_port
-from watchword.domain.errors import Fault, Reason
-from watchword.domain.indices import Row
-from watchword.domain.secret import Secret
-from watchword.engines.opensearch.cluster_client import MAX_BYTES, TRIES
+from watchword.basics.errors import Fault, Reason
+from watchword.basics.secret import Secret
+from watchword.index.indices import Row
+from watchword.index.opensearch.cluster_client import MAX_BYTES, TRIES
 
 
 @pytest.fixture

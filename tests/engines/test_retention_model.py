@@ -23,12 +23,12 @@ from tests.support.backends import SettableClock, SqliteLocation
 from tests.support.engines import Backend, IndexLocation, Source
 from tests.support.retention import SERIES, ScheduledInstance, rule
 from tests.support.waiting import SECONDS
-from watchword.domain.engine import ClusterEngine, Engine
-from watchword.domain.indices import IndexNames, Row, parse_aspect
-from watchword.domain.lifetimes import DAY
-from watchword.domain.operations import State
-from watchword.domain.ports import Store
-from watchword.service.truncation import Supervisor
+from watchword.basics.times import DAY
+from watchword.index.engine import ClusterEngine, Engine
+from watchword.index.indices import IndexNames, Row, parse_aspect
+from watchword.index.jobs import Supervisor
+from watchword.index.rules import State
+from watchword.stores.joined import Store
 
 FEW = settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 FEWER = settings(FEW, max_examples=3)

@@ -244,11 +244,11 @@ def test_other_targets_continue_where_the_last_one_stopped(
 
 BLOCKED = """
 import sys
-from watchword import event_sinks
-from watchword.domain.events import StreamTarget, Transport
-from watchword.domain.events import KeptEvent
-event_sinks.PATIENCE_SECONDS = 0.2
-sink = event_sinks.open_sink(StreamTarget(Transport.STDOUT))
+from watchword.audit import sinks
+from watchword.journal.events import StreamTarget, Transport
+from watchword.journal.events import KeptEvent
+sinks.PATIENCE_SECONDS = 0.2
+sink = sinks.open_sink(StreamTarget(Transport.STDOUT))
 while True:
     try:
         sink.write([KeptEvent(1, "a", None, "token.created", "t", "unix", "r", {"long": "x" * 100_000}, 7)])

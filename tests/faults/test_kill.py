@@ -15,8 +15,8 @@ from tests.support.lines import holder, lines_to_each_worker
 from tests.support.server import ADMIN, Server, is_worker
 from tests.support.store_file import assert_sound
 from tests.support.waiting import is_alive, until, until_gone
-from watchword.engines.embedded.process import PROCESS_NAME
-from watchword.http.server import STOP_SECONDS
+from watchword.app.server import STOP_SECONDS
+from watchword.index.embedded.process import PROCESS_NAME
 
 QUIET = {"WATCHWORD_ACCESS_LOG": "off"}
 MakeServer = Callable[..., Server]

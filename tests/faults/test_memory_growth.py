@@ -19,7 +19,7 @@ from bench.population import Holder, populate
 from tests.support.server import CREATE, REVOKE, GraphQLRefused, Server
 from tests.support.system import need_program
 from tests.support.waiting import SECONDS
-from watchword.stores.sqlite.database import SCAN_THREADS
+from watchword.database.sqlite.database import SCAN_THREADS
 
 VERIFICATIONS = 5_000_000
 WRITES = 200_000

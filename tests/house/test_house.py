@@ -7,117 +7,158 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "src" / "watchword"
 MODULES = sorted(SOURCE.rglob("*.py"))
 
-# The packages that each part of the source may import: from Watchword, and third-party. Any part may import the
-# standard library.
-ALLOWED_IMPORTS: dict[str, tuple[set[str], set[str]]] = {
-    "domain": ({"domain"}, {"cronsim"}),
-    "service": ({"service", "domain"}, set()),
-    "files": ({"domain"}, set()),
-    "event_sinks": ({"domain", "files"}, {"orjson"}),
-    "signing": ({"domain", "files"}, {"jwt", "cryptography"}),
-    "openid": ({"domain"}, {"joserfc"}),
-    "outbound": ({"outbound", "domain"}, {"certifi", "h11"}),
-    "webhook_client": ({"domain"}, set()),
-    "smtp": ({"domain"}, {"aiosmtplib"}),
-    "sqlite_file": ({"domain", "files"}, {"apsw"}),
-    "stores": ({"stores", "domain", "files", "sqlite_file"}, {"apsw", "asyncpg", "orjson"}),
-    "settings": ({"client", "domain", "setting_values"}, set()),
-    "setting_values": ({"domain"}, set()),
-    "interpreter": (set(), set()),
-    "engines": ({"engines", "domain", "files", "sqlite_file"}, {"apsw", "httpx", "orjson"}),
-    "policyfile": ({"domain", "files"}, {"yaml"}),
-    "datahub_source": ({"domain", "stores"}, {"asyncpg", "pymysql"}),
-    "http": (
-        {"http", "files", "service", "domain", "settings", "setting_values"},
-        {"granian", "graphql", "orjson", "prometheus_client", "structlog"},
-    ),
-    "client": ({"client", "domain", "files"}, {"httpx"}),
-    "cli": (
-        {"cli", "client", "files", "interpreter", "policyfile", "service", "domain", "settings"},
-        {"click", "rich"},
-    ),
-    "doctor": (
-        {"domain", "files", "policyfile", "settings", "signing", "sqlite_file", "stores"},
-        {"cryptography", "httpx"},
-    ),
-    "wiring": (
-        {
-            "wiring",
-            "datahub_source",
-            "doctor",
-            "event_sinks",
-            "files",
-            "http",
-            "engines",
-            "policyfile",
-            "service",
-            "domain",
-            "interpreter",
-            "openid",
-            "outbound",
-            "settings",
-            "signing",
-            "smtp",
-            "stores",
-            "webhook_client",
-        },
-        set(),
-    ),
-    "__main__": ({"wiring", "cli", "interpreter"}, set()),
+ROOMS: dict[str, set[str]] = {
+    "basics": set(),
+    "database": {"apsw", "asyncpg", "orjson"},
+    "outbound": {"certifi", "h11"},
+    "journal": {"orjson"},
+    "authority": set(),
+    "http": {"granian", "graphql", "orjson", "structlog"},
+    "access": {"orjson"},
+    "tokens": {"cryptography", "jwt", "orjson", "structlog"},
+    "accounts": set(),
+    "audit": {"orjson"},
+    "signin": {"joserfc"},
+    "notices": {"aiosmtplib", "orjson"},
+    "index": {"apsw", "cronsim", "httpx", "orjson"},
+    "retention": {"orjson"},
+    "declared": {"orjson", "yaml"},
+    "stores": {"apsw", "orjson"},
+    "offboarding": set(),
+    "setting_values": set(),
+    "settings": set(),
+    "datahub": {"asyncpg", "orjson", "pymysql"},
+    "admin": {"apsw", "asyncpg", "cryptography", "httpx", "orjson"},
+    "app": {"granian", "graphql", "orjson", "prometheus_client", "structlog"},
+    "cli": {"click", "rich"},
+    "__main__": set(),
 }
+"""From the ground up: a room imports only from itself and from those before it; and these packages. `client` stands by
+itself.
+"""
+ORDER = list(ROOMS)
+SHELVES = {"store": 1, "service": 2, "jobs": 2, "graphql": 3, "http": 3, "wiring": 4}
+"""The last word of a file's name, and its height. All other files of a room are rules, at the bottom. In a room, a file
+imports nothing that stands higher.
+"""
+FOR_CLIENTS = {f"watchword.basics.{name}" for name in ("errors", "files", "names", "scopes", "secret", "times")}
+SERVER_SHELVES = ("_store", "_service", "_jobs", "_graphql", "_http")
+EAGER = {"admin.rules", "index.engine", "index.indices"}
+"""Of rooms that are loaded when a command runs."""
+LOCAL_COMMANDS = {"datahub.py", "db.py", "load.py", "serve.py", "token.py", "webhook.py"}
 
 
-def part_of(module: str) -> str:
-    """`http` for `http.graphql.limits`; empty for the package itself."""
-    return module.split(".", maxsplit=1)[0]
+def module_of(path: Path) -> str:
+    """`watchword.tokens.store`"""
+    parts = ("watchword", *path.relative_to(SOURCE).with_suffix("").parts)
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-def imports(path: Path) -> Iterator[str]:
-    for node in ast.walk(ast.parse(path.read_text())):
+KNOWN = {module_of(path) for path in MODULES}
+
+
+def room_of(module: str) -> str:
+    top, _, rest = module.partition(".")
+    return rest.partition(".")[0] if top == "watchword" else ""
+
+
+def shelf_of(module: str) -> int:
+    return SHELVES.get(module.rpartition(".")[2].rpartition("_")[2], 0)
+
+
+def imports(path: Path, *, at_start: bool = False) -> Iterator[str]:
+    """What a module imports anywhere, or when it is imported itself."""
+    tree = ast.parse(path.read_text())
+    for node in tree.body if at_start else ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: relative import"
             assert node.module is not None
-            if node.module == "watchword":
-                yield from (f"watchword.{alias.name}" for alias in node.names)
-            else:
-                yield node.module
+            for alias in node.names:
+                named = f"{node.module}.{alias.name}"
+                yield named if named in KNOWN else node.module
 
 
-def test_imports_point_one_way() -> None:
+def test_rooms_import_only_from_those_before_them() -> None:
     offenders = [
-        f"{path.relative_to(SOURCE)} imports {name}"
+        f"{module_of(path)} imports {name}"
         for path in MODULES
         for name in imports(path)
-        if not may_import(part_of(".".join(path.relative_to(SOURCE).with_suffix("").parts)), name)
+        if not may_import(room_of(module_of(path)), name)
     ]
     assert offenders == []
 
 
-def test_only_the_app_imports_graphql() -> None:
-    """The other endpoints of `http` do not depend on GraphQL."""
-    importers = {
-        str(path.relative_to(SOURCE))
-        for path in (SOURCE / "http").glob("*.py")
-        for name in imports(path)
-        if f"{name}.".startswith(("watchword.http.graphql.", "graphql."))
-    }
-    assert importers == {"http/app.py"}
-
-
-def may_import(part: str, name: str) -> bool:
-    if part == "__init__":
+def may_import(room: str, name: str) -> bool:
+    top = name.partition(".")[0]
+    if top != "watchword":
+        return top in sys.stdlib_module_names or top in (ROOMS.get(room, {"httpx"}))
+    if room == "client":
+        return room_of(name) in {"client", ""} or name in FOR_CLIENTS
+    if room == "cli" and room_of(name) == "client":
         return True
-    ours, others = ALLOWED_IMPORTS[part]
-    top, _, rest = name.partition(".")
-    if top == "watchword":
-        return rest == "__version__" or part_of(rest) in ours
-    return top in sys.stdlib_module_names or top in others
+    return room_of(name) in {"", room} or ORDER.index(room_of(name)) < ORDER.index(room)
+
+
+def test_shelves_import_nothing_that_stands_higher() -> None:
+    offenders = [
+        f"{module_of(path)} imports {name}"
+        for path in MODULES
+        for name in imports(path)
+        if room_of(module_of(path)) not in {"app", "cli", "client"}
+        and room_of(name) == room_of(module_of(path))
+        and shelf_of(name) > shelf_of(module_of(path))
+    ]
+    assert offenders == []
+
+
+def test_no_module_imports_itself_by_a_detour() -> None:
+    arrows = {module_of(path): set(imports(path, at_start=True)) & KNOWN for path in MODULES}
+    while leaves := [module for module, targets in arrows.items() if not targets]:
+        for leaf in leaves:
+            del arrows[leaf]
+        for targets in arrows.values():
+            targets.difference_update(leaves)
+    assert arrows == {}
+
+
+def test_commands_load_the_server_when_they_run_and_only_those_of_this_machine() -> None:
+    commands = sorted((SOURCE / "cli").glob("*.py"))
+    early = [
+        f"{path.name} imports {name}" for path in commands for name in imports(path, at_start=True) if is_server(name)
+    ]
+    assert early == []
+    users = {path.name for path in commands if any(name == "watchword.cli.local" for name in imports(path))}
+    loaders = {path.name for path in commands if any(name == "watchword.app.wiring" for name in imports(path))}
+    assert (users, loaders) == (LOCAL_COMMANDS, {"local.py"})
+
+
+def is_server(name: str) -> bool:
+    """Needs a database or a server's library, or is about one. Commands may load rules."""
+    room, module = room_of(name), name.removeprefix("watchword.")
+    heavy = room in {"admin", "app", "datahub", "index", "outbound", "stores", "http"} and module not in EAGER
+    return heavy or module.endswith(SERVER_SHELVES) or module.endswith((".store", ".service", ".jobs"))
+
+
+def test_contributing_lists_the_rooms_in_their_order_and_files_that_exist() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    listed = [
+        word.removesuffix("/").removesuffix(".py")
+        for word in re.findall(r"^\| `(\w+(?:/|\.py))` \|", text, re.MULTILINE)
+    ]
+    named = [room for room in ROOMS if room not in {"__main__", "setting_values"}]
+    assert [one for one in listed if one in ROOMS and one not in {"store", "service"}] == named
+    paths = re.findall(r"`((?:[\w.-]+/)+(?:[\w.-]+\.(?:py|graphql|sql|js|md|yml))?)`", text)
+    places = (SOURCE, ROOT, *SOURCE.iterdir())
+    missing = [path for path in paths if not any((place / path).exists() for place in places)]
+    assert missing == []
 
 
 def test_only_settings_reads_the_environment() -> None:
@@ -133,8 +174,9 @@ def test_python_locks_have_hashes_and_no_urls() -> None:
         assert "://" not in text
 
 
-def test_node_client_lock_has_hashes_and_no_urls() -> None:
-    text = (ROOT / "tests/clients/node/package-lock.json").read_text()
+@pytest.mark.parametrize("folder", ["tests/clients/node", "requirements/biome"])
+def test_node_locks_have_hashes_and_no_urls(folder: str) -> None:
+    text = (ROOT / folder / "package-lock.json").read_text()
     packages = {name: what for name, what in json.loads(text)["packages"].items() if name}
     assert packages
     assert [name for name, what in packages.items() if not what["integrity"].startswith("sha512-")] == []

@@ -19,7 +19,7 @@ from tests.support.store_file import stored
 from tests.support.system import need_program, need_root
 from tests.support.waiting import SECONDS, until
 from tests.support.wire import JSON_TYPE, head, receive
-from watchword.http.authentication import SocketAddress, socket_owner
+from watchword.http.own_user import SocketAddress, socket_owner
 
 OTHER = "www-data"
 """A user on every Debian; nginx's workers run as it."""

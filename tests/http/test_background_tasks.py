@@ -8,7 +8,7 @@ from typing import Any
 from tests.support.server import Server
 from tests.support.store_file import change_store, look
 from tests.support.waiting import until
-from watchword.service.background import BackgroundTasks
+from watchword.basics.background import BackgroundTasks
 
 MakeServer = Callable[..., Server]
 

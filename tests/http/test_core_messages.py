@@ -3,7 +3,7 @@
 import pytest
 from graphql import ExecutionResult, build_schema, execute, parse, validate
 
-from watchword.domain.errors import Fault
+from watchword.basics.errors import Fault
 from watchword.http.graphql.documents import Documents, InvalidDocument, explain
 
 SCHEMA = build_schema(

@@ -15,9 +15,9 @@ from tests.support.devices import CLIENT, DEVICE_CODE, approve, ask, decide, out
 from tests.support.postgres import Home
 from tests.support.server import ADMIN, GENERATE, Server
 from tests.support.signing_in import urn
-from watchword.domain.devices import CONSONANTS, DeviceLimits
-from watchword.domain.sessions import SIGN_INS_AN_HOUR
-from watchword.service.devices import WRONG_CODES
+from watchword.signin.device_rules import CONSONANTS, DeviceLimits
+from watchword.signin.device_service import WRONG_CODES
+from watchword.signin.session_rules import SIGN_INS_AN_HOUR
 
 EVENTS = (
     """query ($input: ListEventsInput) { listEvents(input: $input) { events { action actorUrn target detail } } }"""

@@ -5,10 +5,10 @@ import tracemalloc
 import pytest
 from graphql import build_schema, parse
 
+from watchword.app.graphql_schema import make_schema, sdl
+from watchword.app.services import system_clock
 from watchword.http.graphql.documents import FIELD_WEIGHT, PLAN_WEIGHT, WEIGHT, Documents, check_limits
 from watchword.http.graphql.fastpath import Cause, Fallback, FastPath, PlannedCall
-from watchword.http.graphql.schema import make_schema, sdl
-from watchword.wiring import system_clock
 
 DENSE = "{ me { corpUser { " + "urn " * 900 + "} } }"
 SPARSE = '{ getActor(urn: "' + "x" * 4_000 + '") { urn } }'

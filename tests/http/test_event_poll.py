@@ -10,7 +10,7 @@ import pytest
 from tests.support.server import ADMIN, Server
 from tests.support.store_file import last_event, look
 from tests.support.waiting import until
-from watchword.http.events import MAX_WAITING_OF_ACTOR
+from watchword.audit.http import MAX_WAITING_OF_ACTOR
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from tests.support.clock import SetClock
 from tests.support.mail import MailServer, text_of
 from tests.support.server import ADMIN, GraphQLRefused, Server
 from tests.support.waiting import until
-from watchword.domain.mail import DIGEST_DELAY
+from watchword.notices.mail_rules import DIGEST_DELAY
 
 DAY = 86_400
 DIGEST_SECONDS = DIGEST_DELAY // 1_000 + 1

@@ -19,11 +19,11 @@ from tests.support.asking import Asked, asked
 from tests.support.homes import HOLDER, NO_ACTOR, VICTIM, Furnished, Home
 from tests.support.server import ADMIN
 from tests.support.worlds import World, make_world_schema
-from watchword.domain.errors import Fault
+from watchword.app.graphql_schema import make_schema
+from watchword.app.services import system_clock
+from watchword.basics.errors import Fault
 from watchword.http.graphql.documents import Documents, PreparedDocument
 from watchword.http.graphql.fastpath import FastPath, Memo, PlannedCall
-from watchword.http.graphql.schema import make_schema
-from watchword.wiring import system_clock
 
 WORLD_SCHEMA = make_world_schema()
 SCHEMA = make_schema(system_clock)

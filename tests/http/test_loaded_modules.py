@@ -7,6 +7,8 @@ import pytest
 
 from tests.support.server import ADMIN, Server
 
+ADMIN_MODULES = {f"watchword.admin.{name}" for name in ("backup", "check", "doctor", "restore", "tables")}
+
 
 @pytest.fixture(scope="module")
 def loaded(tmp_path_factory: pytest.TempPathFactory) -> Counter[str]:
@@ -21,12 +23,12 @@ def loaded(tmp_path_factory: pytest.TempPathFactory) -> Counter[str]:
 
 def test_embedded_server_loads_no_other_backend_driver(loaded: Counter[str]) -> None:
     assert {"apsw", "granian", "graphql"} <= set(loaded)
-    assert set(loaded).isdisjoint({"asyncpg", "httpx", "watchword.engines.opensearch", "watchword.stores.postgres"})
+    assert set(loaded).isdisjoint({"asyncpg", "httpx", "watchword.index.opensearch", "watchword.stores.postgres"})
 
 
 def test_server_does_not_load_unused_packages(loaded: Counter[str]) -> None:
     unused = {"anyio", "dotenv", "rich", "watchfiles", "yaml"}
-    assert set(loaded).isdisjoint(unused | {"watchword.client", "watchword.doctor", "watchword.stores.admin"})
+    assert set(loaded).isdisjoint(unused | {"watchword.client", *ADMIN_MODULES})
 
 
 def test_workers_and_index_process_share_the_modules_of_the_main_process(loaded: Counter[str]) -> None:

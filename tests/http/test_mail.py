@@ -2,7 +2,11 @@
 one gets.
 """
 
+import asyncio
+import gc
 import re
+import ssl
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from urllib.parse import quote
@@ -16,6 +20,8 @@ from tests.support.postfix import postfix
 from tests.support.receivers import Receiver, status
 from tests.support.server import ADMIN, GraphQLRefused, Server
 from tests.support.waiting import until
+from watchword.notices.mail_rules import MailText, SendResult, SmtpUrl
+from watchword.notices.smtp import SmtpServer
 
 CREDENTIALS = f"{USER}:{quote(PASSWORD)}@"
 MY_PREFERENCES = "{ mailPreferences { kind enabled sent } }"
@@ -165,3 +171,43 @@ def test_limited_token_cannot_change_preferences(server: Server, actor: str) -> 
     with pytest.raises(GraphQLRefused) as refused:
         server.ask('mutation { setMailPreferences(off: ["spam"]) { kind } }', token=token)
     assert (refused.value.code, refused.value.reason) == (403, "limited_token")
+
+
+def test_nothing_stays_open_where_the_mail_server_does_not_end_tls(certificate: tuple[Path, Path]) -> None:
+    async def converse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"220 here\r\n")
+        while line := await reader.readline():
+            if line == b".\r\n" or line[:4] in {b"EHLO", b"MAIL", b"RCPT"}:
+                writer.write(b"250 yes\r\n")
+            elif line == b"DATA\r\n":
+                writer.write(b"354 go on\r\n")
+            elif line == b"QUIT\r\n":
+                writer.write(b"221 bye\r\n")
+                await writer.drain()
+                writer.transport.pause_reading()  # type: ignore[attr-defined]
+                await ended.wait()
+                break
+        writer.transport.abort()
+        finished.set()
+
+    async def send(port: int) -> SendResult:
+        sender = SmtpServer(SmtpUrl("smtps", "localhost", port, None, None), "tokens@example.org", certificate[0])
+        result, _ = await sender.send("ann@example.org", MailText("subject", "text", "<p>text</p>"), "name")
+        await sender.finish()
+        return result
+
+    async def serve() -> None:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(*certificate)
+        async with await asyncio.start_server(converse, "127.0.0.1", 0, ssl=context) as server:
+            port = server.sockets[0].getsockname()[1]
+            assert await asyncio.to_thread(asyncio.run, send(port)) is SendResult.SENT
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                gc.collect()
+            assert [str(one.message) for one in caught if "transport" in str(one.message)] == []
+            ended.set()
+            await finished.wait()
+
+    ended, finished = asyncio.Event(), asyncio.Event()
+    asyncio.run(serve())

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from bench.fill import fill, filled_actor
 from tests.support.server import ADMIN, LIST, Server
 from tests.support.waiting import until
-from watchword.domain.errors import Fault
+from watchword.basics.errors import Fault
 from watchword.http.processor_budget import (
     ACTOR_BURST,
     ACTOR_SHARE,

@@ -4,8 +4,8 @@ import pytest
 
 from tests.support.server import ADMIN, MANAGE_ALL, GraphQLRefused, Server
 from tests.support.waiting import until
-from watchword.domain.errors import Fault
-from watchword.http.graphql.endpoint import MAX_KEPT, MAX_KEPT_BODY, ParsedRequests
+from watchword.app.graphql_endpoint import MAX_KEPT, MAX_KEPT_BODY, ParsedRequests
+from watchword.basics.errors import Fault
 
 LIST = "query ($input: ListAccessTokensInput) { listAccessTokens(input: $input) { total tokens { name urn } } }"
 

@@ -24,7 +24,7 @@ from tests.support.store_file import locked
 from tests.support.system import missing
 from tests.support.waiting import SECONDS, until
 from tests.support.wire import AS_ADMIN, JSON_TYPE, connect, head, receive, send
-from watchword.http.server import STOP_SECONDS
+from watchword.app.server import STOP_SECONDS
 
 MakeServer = Callable[..., Server]
 ME = "{ me { corpUser { urn } } }"

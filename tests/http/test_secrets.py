@@ -15,14 +15,14 @@ import pytest
 
 from tests.support.server import ADMIN, CREATE, CREATE_POLICY, LIST, REVOKE, Server
 from tests.support.wire import AS_ADMIN, JSON_TYPE, send, send_chunked
-from watchword.domain.errors import Fault, Reason
-from watchword.domain.ports import Claims
-from watchword.domain.secret import Secret
-from watchword.service.authority import Authority
-from watchword.service.tokens import CreatedToken
+from watchword.app.wiring import open_service
+from watchword.authority.service import Authority
+from watchword.basics.errors import Fault, Reason
+from watchword.basics.secret import Secret
 from watchword.settings import Settings, load
-from watchword.signing import KeyRing, MasterKeyError, Sealer, load_master_key
-from watchword.wiring import open_service
+from watchword.tokens.issue_service import CreatedToken
+from watchword.tokens.keys import Claims
+from watchword.tokens.keys_service import KeyRing, MasterKeyError, Sealer, load_master_key
 
 WINDOW = 20
 FORM_TYPE = "Content-Type: application/x-www-form-urlencoded"
@@ -270,7 +270,7 @@ def test_printed_objects_hide_their_secrets(provoked: Provoked, keys: dict[str, 
 
     async def things() -> list[object]:
         async with open_service(settings) as service:
-            held = [service, service.keys, service.authority, service.tokens, service.policies, service.usage]
+            held = [service, service.keys, service.authority, service.issuer, service.policies, service.usage]
             keys = service.keys
             assert isinstance(keys, KeyRing)
             return [*held, service.salt, keys.sign(Claims(ADMIN, 0, None))]

@@ -13,7 +13,7 @@ import pytest
 from tests.support.browsing import ME, Browser, reason_of
 from tests.support.server import ADMIN, CREATE, LIST, Server
 from tests.support.wire import send
-from watchword.domain.sessions import MOST_OF_ONE
+from watchword.signin.session_rules import MOST_OF_ONE
 
 EVENTS = """query ($targets: [String!]) {
   listEvents(input: {targets: $targets}) { events { action actorUrn tokenId detail } } }"""

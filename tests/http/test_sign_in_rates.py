@@ -11,9 +11,9 @@ from tests.support.backends import NOW, AdjustableClock
 from tests.support.browsing import Browser, reason_of
 from tests.support.console import first_token
 from tests.support.server import ADMIN, Server
-from watchword.domain.errors import Fault
-from watchword.domain.sessions import MOST_OF_ONE, SIGN_INS_AN_HOUR
-from watchword.service.sessions import ADDRESS_BURST, ADDRESS_INTERVAL, SignInRate
+from watchword.basics.errors import Fault
+from watchword.signin.session_rules import MOST_OF_ONE, SIGN_INS_AN_HOUR
+from watchword.signin.session_service import ADDRESS_BURST, ADDRESS_INTERVAL, SignInRate
 
 EVENTS = "query ($targets: [String!]) { listEvents(input: {targets: $targets}) { events { action } } }"
 MakeServer = Callable[..., Server]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.life.holding import HeldToken, LifecycleClient, reason_of
 from tests.support.server import ADMIN, GENERATE, MANAGE_ALL, GraphQLRefused, Server
-from watchword.domain.policies import Privilege
+from watchword.authority.privileges import Privilege
 
 MALFORMED = ["", "10.0.0.1/8", "10.0.0.0/33", "a.org", "10.0.0", "::1/129", "0x7f.1/8"]
 MALFORMED += ["fe80::%eth0/64", "::ffff:10.0.0.0/104"]

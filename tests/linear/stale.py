@@ -4,10 +4,10 @@ caches bearers for a moment. Also applied where a worker process imports this mo
 import time
 from typing import Any
 
-from watchword import wiring
 from watchword.__main__ import main
-from watchword.domain.actors import Bearer
-from watchword.service.authority import Authority
+from watchword.app import services
+from watchword.authority.callers import Bearer
+from watchword.authority.service import Authority
 
 SECONDS = 0.3
 
@@ -29,7 +29,7 @@ class ForgetfulAuthority(Authority):
         super().__init__(store, *others)
 
 
-opened: Any = wiring
+opened: Any = services
 opened.Authority = ForgetfulAuthority
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from tests.support.indexed import CANCEL, DAY, Index, NodeIndex, Series, times
 from tests.support.server import ADMIN, Server
 from tests.support.store_file import change_store, look
 from tests.support.waiting import seen_in_time, until
-from watchword.domain.operations import OperationProgress, Strategy
+from watchword.index.rules import OperationProgress, Strategy
 
 PATHS = ("/operations", "/gms/operations", "/api/gms/operations")
 STATUS = ("total", "updated", "created", "deleted", "batches", "version_conflicts", "noops", "retries",

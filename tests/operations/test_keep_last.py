@@ -12,7 +12,7 @@ from tests.support.nodes import SharedNodes
 from tests.support.server import ADMIN
 from tests.support.store_file import change_store, look
 from tests.support.waiting import until
-from watchword.domain.operations import OperationProgress
+from watchword.index.rules import OperationProgress
 
 URNS = 400
 """More than a page of a cluster has."""

@@ -104,7 +104,7 @@ def test_packages_are_reproducible(packages: Packages, tmp_path: Path) -> None:
         (project / name).symlink_to(ROOT / name)
     with tarfile.open(packages.source) as archive:
         moment = archive.getmembers()[0].mtime
-    os.utime(project / "src/watchword/wiring.py", (0, 0))
+    os.utime(project / "src/watchword/app/wiring.py", (0, 0))
     wheel, source = make_packages(tmp_path / "dist", project, SOURCE_DATE_EPOCH=str(int(moment)))
     assert wheel.read_bytes() == packages.wheel.read_bytes()
     assert source.read_bytes() == packages.source.read_bytes()
@@ -119,7 +119,11 @@ def test_wheel_has_exactly_the_files_of_the_package(packages: Packages) -> None:
     with zipfile.ZipFile(packages.wheel) as wheel:
         packed = {name for name in wheel.namelist() if ".dist-info/" not in name}
     assert packed == ours
-    assert {"watchword/py.typed", "watchword/http/graphql/schema.graphql"} <= packed
+    assert {
+        "watchword/py.typed",
+        "watchword/http/graphql/base.graphql",
+        "watchword/tokens/schema.graphql",
+    } <= packed
     assert any(name.endswith(".sql") for name in packed)
 
 

@@ -10,14 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.cli.in_process import watchword
-from tests.support.strategies import policies
+from tests.support.strategies import policies, written_policy
 from tests.support.system import need_root
-from watchword.domain.declared_entities import DeclaredEntities, Entity
-from watchword.domain.names import POLICY_PREFIX
-from watchword.domain.policies import Policy, PolicyDeclaration, PolicySource, PolicyState, Privilege
-from watchword.domain.retention import Mode, RetentionRule
-from watchword.domain.webhooks import WebhookState
-from watchword.policyfile import PolicyFileError, read_policy_file, write_policy_file
+from watchword.accounts.declared_rules import ENTITY_PART, Entity
+from watchword.authority.policies import POLICY_PART, Policy, PolicySource, PolicyState
+from watchword.authority.privileges import Privilege
+from watchword.basics.names import POLICY_PREFIX
+from watchword.declared.policy_file import PolicyFileError, read_policy_file, write_policy_file
+from watchword.declared.rules import DeclaredSet
+from watchword.notices.webhook_rules import WEBHOOK_PART, WebhookState
+from watchword.retention.rules import RULE_PART, Mode, RetentionRule
 
 DAY = 86_400_000
 GOOD = """\
@@ -46,10 +48,10 @@ policies:
 """
 
 
-def read(folder: Path, text: str | bytes) -> PolicyDeclaration:
+def read(folder: Path, text: str | bytes) -> DeclaredSet:
     file = folder / "policies.yaml"
     file.write_bytes(text if isinstance(text, bytes) else text.encode())
-    return read_policy_file(file)
+    return read_policy_file(file).declared
 
 
 def rejection(folder: Path, text: str | bytes) -> str:
@@ -81,12 +83,13 @@ retention:
 
 def test_policy_file_defines_retention_rules(tmp_path: Path) -> None:
     declared = read(tmp_path, RULES)
-    first, every = declared.rules
+    first, every = (one.rule for one in declared[RULE_PART])
     assert (first.series, first.keep, first.remove_after) == ("dataset.datasetUsageStatistics", 30 * DAY, 60 * DAY)
     assert (first.max_size, first.max_rows, first.keep_last) == (20 * 10**9, 10**6, 1)
     assert (str(first.window), first.at_most, first.mode, first.hold) == ("22:00-06:00", 20.0, Mode.ENFORCE, None)
     assert every == RetentionRule("*", 90 * DAY, hold="tax audit")
-    assert read(tmp_path, write_policy_file((), rules=declared.rules)).rules == declared.rules
+    written = write_policy_file({"retention": [first.written(), every.written()]})
+    assert read(tmp_path, written)[RULE_PART] == declared[RULE_PART]
 
 
 WEBHOOKS = """\
@@ -103,10 +106,11 @@ webhooks:
 
 def test_policy_file_defines_webhooks(tmp_path: Path) -> None:
     declared = read(tmp_path, WEBHOOKS)
-    chat, quiet = declared.webhooks
+    chat, quiet = declared[WEBHOOK_PART]
     assert (chat.id, chat.filter.actions, chat.set_name) == ("chat", ("token.*", "webhook.stopped"), "team-a")
     assert (chat.state, quiet.state) == (WebhookState.ENABLED, WebhookState.DISABLED)
-    assert read(tmp_path, write_policy_file((), "team-a", webhooks=declared.webhooks)).webhooks == declared.webhooks
+    written = write_policy_file({"set": "team-a", "webhooks": [WEBHOOK_PART.written(one) for one in (chat, quiet)]})
+    assert read(tmp_path, written)[WEBHOOK_PART] == (chat, quiet)
     for before, after, told in (
         ("token.*", "tokn.*", r"line 6: webhooks\[0\].actions must be among"),
         ("https://example.com/hooks", "https://me@example.com", r"line 5: webhooks\[0\].url must have no user"),
@@ -143,7 +147,7 @@ def test_invalid_retention_rule_is_rejected_with_line_and_key(
 
 
 def test_policy_file_defines_policies(tmp_path: Path) -> None:
-    assert read(tmp_path, GOOD).policies == (
+    assert read(tmp_path, GOOD)[POLICY_PART] == (
         Policy(
             urn=POLICY_PREFIX + "own-tokens",
             name="Own tokens",
@@ -167,7 +171,7 @@ def test_policy_file_defines_policies(tmp_path: Path) -> None:
 
 
 def test_policy_may_grant_scopes_alone(tmp_path: Path) -> None:
-    (policy,) = read(tmp_path, SCOPES).policies
+    (policy,) = read(tmp_path, SCOPES)[POLICY_PART]
     assert (policy.privileges, policy.scopes) == (frozenset(), frozenset({"reports:read", "orders:*"}))
     for wrong, message in (
         ("[Reports, ", "line 4: policies[0].scopes must be a scope such as reports:read"),
@@ -179,7 +183,7 @@ def test_policy_may_grant_scopes_alone(tmp_path: Path) -> None:
 def test_policy_file_names_its_set(tmp_path: Path) -> None:
     declared = read(tmp_path, f"set: team-a\n{GOOD}")
     assert declared.set_name == "team-a"
-    assert {policy.set_name for policy in declared.policies} == {"team-a"}
+    assert {policy.set_name for policy in declared[POLICY_PART]} == {"team-a"}
     assert read(tmp_path, GOOD).set_name == "default"
 
 
@@ -190,7 +194,7 @@ def test_invalid_set_name_is_rejected(tmp_path: Path, bad: str) -> None:
 
 def test_policy_file_may_be_empty(tmp_path: Path) -> None:
     for name in ("policies", "groups", "accounts"):
-        assert read(tmp_path, f"{name}: []") == PolicyDeclaration(())
+        assert read(tmp_path, f"{name}: []") == DeclaredSet()
     assert rejection(tmp_path, "set: a").startswith("line 1: the file lacks a key: it must have at least one of acc")
 
 
@@ -211,14 +215,13 @@ accounts:
 
 def test_policy_file_declares_groups_and_accounts(tmp_path: Path) -> None:
     account, ops = "urn:li:corpuser:service_airflow", "urn:li:corpGroup:ops"
-    assert read(tmp_path, ENTITIES).entities == DeclaredEntities(
-        groups=(
-            Entity(ops, "Operations", None, "team", frozenset({"urn:li:corpuser:carol", account})),
-            Entity("urn:li:corpGroup:all", "All", None, "team", frozenset({account})),
-        ),
-        accounts=(Entity(account, "Airflow", "Runs jobs.", "team"),),
-        open_groups=frozenset({"urn:li:corpGroup:all"}),
+    found = read(tmp_path, ENTITIES)[ENTITY_PART]
+    assert found == (
+        Entity(ops, "Operations", None, "team", frozenset({"urn:li:corpuser:carol", account})),
+        Entity("urn:li:corpGroup:all", "All", None, "team", frozenset({account})),
+        Entity(account, "Airflow", "Runs jobs.", "team"),
     )
+    assert [one.urn for one in found if one.is_group and one.is_open] == ["urn:li:corpGroup:all"]
 
 
 @pytest.mark.parametrize(
@@ -348,7 +351,7 @@ def test_world_writable_policy_file_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(PolicyFileError, match="chmod o-w"):
         read_policy_file(file)
     file.chmod(0o664)
-    assert len(read_policy_file(file).policies) == 2
+    assert len(read_policy_file(file).declared[POLICY_PART]) == 2
 
 
 @pytest.mark.parametrize(
@@ -372,7 +375,7 @@ def test_policy_file_that_another_user_may_change_does_not_start(
     checked = watchword("doctor", "--data-dir", str(tmp_path / "data"), "--policy-file", str(file))
     assert re.search(told, checked.stdout)
     os.chown(file, 0, 0)
-    assert len(read_policy_file(file, at_start=True).policies) == 2
+    assert len(read_policy_file(file, at_start=True).declared[POLICY_PART]) == 2
 
 
 def test_policy_file_with_huge_aliases_is_rejected(tmp_path: Path) -> None:
@@ -394,7 +397,7 @@ def test_policy_file_cannot_be_a_pipe(tmp_path: Path) -> None:
 
 
 def test_policy_file_may_start_with_a_bom(tmp_path: Path) -> None:
-    assert len(read(tmp_path, b"\xef\xbb\xbf" + GOOD.replace("\n", "\r\n").encode()).policies) == 2
+    assert len(read(tmp_path, b"\xef\xbb\xbf" + GOOD.replace("\n", "\r\n").encode())[POLICY_PART]) == 2
 
 
 def test_yaml_cannot_construct_python_objects(tmp_path: Path) -> None:
@@ -411,14 +414,15 @@ def test_written_policy_file_reads_back_equal(
     tmp_path_factory: pytest.TempPathFactory, made: tuple[Policy, ...]
 ) -> None:
     folder = tmp_path_factory.mktemp("file")
-    declared = read(folder, write_policy_file(made, "team-a"))
+    written = write_policy_file({"set": "team-a", "policies": list(map(written_policy, made))})
+    declared = read(folder, written)
     assert declared.set_name == "team-a"
-    found = declared.policies
+    found = declared[POLICY_PART]
     assert {policy.urn: (policy.name, policy.description, policy.state, policy.privileges) for policy in found} == {
         policy.urn: (policy.name, policy.description, policy.state, policy.privileges) for policy in made
     }
     assert [(p.users, p.groups, p.all_users, p.scopes) for p in found] == [
-        (p.users, p.groups, p.all_users, p.scopes) for p in sorted(made, key=lambda p: p.urn)
+        (p.users, p.groups, p.all_users, p.scopes) for p in made
     ]
 
 
@@ -427,7 +431,7 @@ def test_words_of_pyyaml_are_those_that_errors_look_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, loader: object
 ) -> None:
     """It says nothing else about an alias, and about a text without an end, whose line is where it begins."""
-    monkeypatch.setattr("watchword.policyfile._LOADER", loader)
+    monkeypatch.setattr("watchword.declared.policy_file._LOADER", loader)
     for text in ("retention:\n  - series: *\n", "retention:\n  - series: *a\n"):
         said = rejection(tmp_path, text)
         assert said.startswith("line 2: this is not YAML: ")

@@ -6,7 +6,7 @@ import json
 import os
 import pickle
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,21 +15,26 @@ import pytest
 from bench.fill import fill, filled_actor, filled_id
 from tests.contract.harness import ADMIN, SYSTEM, key, record
 from tests.support.postgres import Cluster, Home, own_cluster
-from watchword.domain.events import EventSearch
-from watchword.domain.filters import Condition, Field, Filter, Search
-from watchword.domain.policies import root_policy
-from watchword.domain.ports import Use
-from watchword.domain.stores import PostgresUrl
+from watchword.accounts.store import GET_ACCOUNT
+from watchword.authority.policies import root_policy
+from watchword.basics.errors import Fault
+from watchword.database.postgres.connections import READING_MANY_TOKENS, Connection
+from watchword.database.postgres.dialect import DIALECT
+from watchword.database.postgres.hosts import connect
+from watchword.database.transaction import SetWork, Work, ignore
+from watchword.database.urls import PostgresUrl
+from watchword.journal.events import EventSearch
+from watchword.journal.store import events_sql
 from watchword.setting_values import database as read_address
-from watchword.stores import open_store, rows
-from watchword.stores.postgres import ADD, REVOKE, verify_batcher
-from watchword.stores.postgres.connections import DIALECT, READING_MANY_TOKENS, Connection, connect
-from watchword.stores.sql import SqlStore
-from watchword.stores.sql.events import events_sql
-from watchword.stores.sql.policies import GET_ACCOUNT
-from watchword.stores.sql.search import search_sql
-from watchword.stores.sql.token_lifecycle import GET
-from watchword.stores.sql.transaction import Work, ignore
+from watchword.stores import open_store
+from watchword.stores import postgres_verify as verify_batcher
+from watchword.stores.postgres import PostgresStore
+from watchword.tokens.counts import Use
+from watchword.tokens.filters import Condition, Field, Filter, Search
+from watchword.tokens.idempotency import IdempotencyRecord
+from watchword.tokens.rules import Issue
+from watchword.tokens.search_store import search_sql
+from watchword.tokens.store import GET
 
 FEW = 1_000
 SIZES = (100_000, pytest.param(1_000_000, marks=pytest.mark.soak))
@@ -37,8 +42,7 @@ ACTORS = 20
 NOW = 1_767_225_600_000
 # Tables of a few rows; scanning them reads one page.
 SMALL = {"state", "keys", "next_key"}
-# Actor, bearer, version, peer, request.
-ORIGIN = (SYSTEM.actor, filled_id(4), None, "p", "r")
+BY_BEARER = replace(SYSTEM, bearer_id=filled_id(4))
 EXPIRED = "urn:li:corpuser:expired"
 
 Ask = Callable[[Connection], Awaitable[Any]]
@@ -111,22 +115,24 @@ class OneConnection:
         await self.connection.execute("COMMIT")
         return result
 
+    async def write_together(self, work: SetWork[Any, Any], item: Any, undo: Any = None) -> Any:
+        (outcome,) = await self.write(lambda tx: work(tx, [item]))
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
 
-def store_on(connection: Connection) -> SqlStore:
-    store = SqlStore()
+
+def store_on(connection: Connection) -> PostgresStore:
+    store = PostgresStore.__new__(PostgresStore)  # without a pool
     store._db = OneConnection(connection)  # type: ignore[assignment]
     return store
 
 
-def add(number: int, actor: str = filled_actor(3, ACTORS), most: int = 10**6) -> list[Any]:
+async def add(connection: Connection, number: int, actor: str = filled_actor(3, ACTORS), most: int = 10**6) -> None:
     made = record(10**9 + number + (0 if actor != EXPIRED else 10**6), actor)
-    retry = ("urn:a:retry", f"digest {made.id}", "kid", made.id, NOW, None)
-    issue = (*ORIGIN, key(1).kid, most, "token.created", "{}", *retry)
-    return [[value] for value in (*issue, *rows.token_values(made)[:12], None, None)]
-
-
-def revocation(number: int) -> list[Any]:
-    return [[value] for value in (*ORIGIN, filled_id(number), None, False, False, False)]
+    retry = IdempotencyRecord("urn:a:retry", f"digest {made.id}", "kid", made.id, NOW, None)
+    with suppress(Fault):  # one actor is at its limit
+        await store_on(connection).add_token(BY_BEARER, made, Issue(key(1).kid, most, retry))
 
 
 def statements(number: int) -> dict[str, tuple[Any, Ask]]:
@@ -146,9 +152,9 @@ def statements(number: int) -> dict[str, tuple[Any, Ask]]:
         "own list": (plain, lambda c: c.fetch(own[0], *own[1])),
         "list by owner": (plain, lambda c: c.fetch(by[0], *by[1])),
         "first page of all": (plain, lambda c: c.fetch(first[0], *first[1])),
-        "revoke": (plain, lambda c: c.fetchrow(REVOKE, *revocation(number), "0")),
-        "create": (plain, lambda c: c.fetchrow(ADD, *add(number))),
-        "create of one with many expired": (plain, lambda c: c.fetchrow(ADD, *add(number, EXPIRED, 5))),
+        "revoke": (plain, lambda c: store_on(c).revoke_token(BY_BEARER, filled_id(number), None)),
+        "create": (plain, lambda c: add(c, number)),
+        "create of one with many expired": (plain, lambda c: add(c, number, EXPIRED, 5)),
         "revoke of a family": (plain, lambda c: store_on(c).revoke_token(SYSTEM, f"old {number}", None)),
         "first use": (plain, lambda c: store_on(c).note_first_use(SYSTEM, f"new {number + 1}")),
         "purge of ten": (plain, lambda c: store_on(c).purge_tokens(10**9, 10)),
@@ -210,7 +216,7 @@ def measure(cluster: Cluster, folder: Any, size: int) -> dict[str, Cost]:
     async def measure_all() -> dict[str, Cost]:
         store = await open_store(place, lambda: NOW, ignore)
         await store.settle_keys(b"salt", key(1), key(2))
-        await store.apply_startup_policies(root_policy(ADMIN), ())
+        await store.apply_start(root_policy(ADMIN), ())
         await store.close()
         costs = {}
         for name in NAMES:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tests.support.server import watchword
 from watchword import setting_values as values
-from watchword.domain.stores import PostgresUrl
+from watchword.database.urls import PostgresUrl
 from watchword.settings import SettingsError, load
 
 SECRET = "hunter2-is-no-password"

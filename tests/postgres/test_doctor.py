@@ -11,11 +11,11 @@ import pytest
 from tests.support.ports import free_port
 from tests.support.postgres import LOCKED, PASSWORD, Cluster, Home, home
 from tests.support.server import ADMIN, watchword
-from watchword.doctor import diagnose
-from watchword.domain.admin import Diagnostic, Level
+from watchword.admin.doctor import diagnose
+from watchword.admin.rules import Diagnostic, Level
+from watchword.app.services import system_clock
+from watchword.database.migrations import latest
 from watchword.settings import load
-from watchword.stores.sql import latest
-from watchword.wiring import system_clock
 
 
 @pytest.fixture(scope="module")

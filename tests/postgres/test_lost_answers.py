@@ -9,18 +9,20 @@ from pathlib import Path
 
 import pytest
 
-from tests.contract.harness import ADMIN, ANN, PLENTY, SYSTEM, Run, all_of, derived, key, policy, record
+from tests.contract.harness import ADMIN, ANN, EVE, PLENTY, SYSTEM, Run, all_of, derived, key, policy, record
 from tests.support.faulty_proxy import FaultyProxy
 from tests.support.postgres import DEBIAN, Home, SharedClusters, home
 from tests.support.waiting import until
-from watchword.domain.errors import Fault, Reason
-from watchword.domain.policies import root_policy
-from watchword.domain.ports import Issue, Store
-from watchword.domain.stores import PostgresUrl
+from watchword.admin.check import check
+from watchword.authority.policies import root_policy
+from watchword.basics.errors import Fault, Reason
+from watchword.database.transaction import ignore
+from watchword.database.urls import PostgresUrl
+from watchword.journal.preconditions import possession_precondition
 from watchword.setting_values import database as read_address
 from watchword.stores import open_store, prepare
-from watchword.stores.admin.check import check
-from watchword.stores.sql.transaction import ignore
+from watchword.stores.joined import Store
+from watchword.tokens.rules import Issue
 
 
 @pytest.fixture
@@ -57,7 +59,7 @@ def store(run: Run, database: Home, proxy: FaultyProxy, timeout: float) -> Itera
     prepare(store_url(database, database.address.port, 30))
     opened = run(open_store(store_url(database, proxy.port, timeout), lambda: 0, ignore))
     run(opened.settle_keys(b"sealed salt", key(1), key(2)))
-    run(opened.apply_startup_policies(root_policy(ADMIN), ()))
+    run(opened.apply_start(root_policy(ADMIN), ()))
     run(opened.find_bearer("nobody's"))
     # Run once, so that each is one request from now on.
     run(opened.add_token(SYSTEM, record(99), Issue(key(1).kid, PLENTY)))
@@ -68,6 +70,10 @@ def store(run: Run, database: Home, proxy: FaultyProxy, timeout: float) -> Itera
     run(opened.close())
 
 
+COMMIT = 6
+"""Requests of a create before it: BEGIN, locks, facts, token, event, mark."""
+
+
 def is_active(home: Home, token_id: str) -> list[bool]:
     return [row[0] for row in home.look("SELECT revoked_at IS NULL FROM tokens WHERE id = %s", token_id)]
 
@@ -75,18 +81,20 @@ def is_active(home: Home, token_id: str) -> list[bool]:
 def test_token_with_a_lost_answer_is_found_and_returned(
     run: Run, store: Store, proxy: FaultyProxy, database: Home
 ) -> None:
-    proxy.lose_answer()
+    proxy.lose_answer(after=COMMIT)
     run(store.add_token(SYSTEM, record(1), Issue(key(1).kid, PLENTY)))
+    assert not proxy._plan, "it took fewer steps"
     assert is_active(database, record(1).id) == [True]
 
 
+@pytest.mark.parametrize("step", range(COMMIT + 1))
 def test_token_request_that_never_arrived_is_retried(
-    run: Run, store: Store, proxy: FaultyProxy, database: Home
+    run: Run, store: Store, proxy: FaultyProxy, database: Home, step: int
 ) -> None:
-    proxy.hold_next_request()
+    proxy.hold_request(after=step)
     run(store.add_token(SYSTEM, record(1), Issue(key(1).kid, PLENTY)))
     assert is_active(database, record(1).id) == [True]
-    proxy.release()  # the delayed first request finds the token
+    proxy.release()  # the session of the delayed first request was ended
     assert is_active(database, record(1).id) == [True]
 
 
@@ -94,21 +102,20 @@ def test_token_request_that_never_arrived_is_retried(
 def test_undelivered_token_is_withdrawn_even_if_its_request_arrives_late(
     run: Run, store: Store, proxy: FaultyProxy, database: Home
 ) -> None:
-    proxy.hold_next_request(for_good=True)
+    proxy.hold_request(after=COMMIT, for_good=True)
     with pytest.raises(Fault) as caught:
         run(store.add_token(SYSTEM, record(1), Issue(key(1).kid, PLENTY)))
     assert caught.value.reason is Reason.OUTCOME_UNKNOWN
     proxy.stop_faults()
 
-    withdrawn = "SELECT 1 FROM withdrawn WHERE id = %s"
-    run(asyncio.to_thread(until, lambda: bool(database.look(withdrawn, record(1).id)), "the token is withdrawn"))
+    run(store.close())  # close() finishes every withdrawal
     proxy.release()
     assert is_active(database, record(1).id) in ([], [False])
 
 
 @SHORT_TIMEOUT
 def test_stored_but_undelivered_token_is_revoked(run: Run, store: Store, proxy: FaultyProxy, database: Home) -> None:
-    proxy.lose_answer(for_good=True)
+    proxy.lose_answer(after=COMMIT, for_good=True)
     with pytest.raises(Fault) as caught:
         run(store.add_token(SYSTEM, record(1), Issue(key(1).kid, PLENTY)))
     assert caught.value.reason is Reason.OUTCOME_UNKNOWN
@@ -118,12 +125,17 @@ def test_stored_but_undelivered_token_is_revoked(run: Run, store: Store, proxy: 
     run(asyncio.to_thread(until, lambda: is_active(database, record(1).id) == [False], "the token is revoked"))
 
 
-def test_revocation_with_a_lost_answer_happens_once(run: Run, store: Store, proxy: FaultyProxy, database: Home) -> None:
+@pytest.mark.parametrize("step", [0, 1, 9])
+def test_revocation_with_a_lost_answer_happens_once(
+    run: Run, store: Store, proxy: FaultyProxy, database: Home, step: int
+) -> None:
+    """BEGIN, locks, facts, relatives (prepared first) of both tokens, change, events, mark, COMMIT."""
     parent = record(1, expires_at=None)
     run(store.add_token(SYSTEM, parent, Issue(key(1).kid, PLENTY)))
     run(store.add_token(SYSTEM, derived(2, parent), Issue(key(1).kid, PLENTY)))
-    proxy.lose_answer()
+    proxy.lose_answer(after=step)
     at, number = run(store.revoke_token(SYSTEM, record(1).id, None))
+    assert not proxy._plan, "it took fewer steps"
     assert number == 2
     assert database.look("SELECT revoked_at FROM tokens WHERE id = %s", record(1).id) == [(at,)]
     events = "SELECT count(*) FROM events WHERE action = 'token.revoked' AND target = %s"
@@ -132,11 +144,9 @@ def test_revocation_with_a_lost_answer_happens_once(run: Run, store: Store, prox
 
 def test_revocation_by_another_actor_is_reported(run: Run, store: Store, proxy: FaultyProxy, database: Home) -> None:
     run(store.add_token(SYSTEM, record(1), Issue(key(1).kid, PLENTY)))
-    database.look(
-        """SELECT * FROM revoke_tokens(ARRAY['urn:li:corpuser:eve'], ARRAY[NULL], ARRAY[NULL::bigint], ARRAY['x'],
-            ARRAY['other'], ARRAY[%s], ARRAY[NULL], ARRAY[false], ARRAY[false], ARRAY[false])""",
-        record(1).id,
-    )
+    other = run(open_store(store_url(database, database.address.port, 30), lambda: 0, ignore))
+    run(other.revoke_token(possession_precondition(EVE, record(1).id, "x", "other"), record(1).id, None))
+    run(other.close())
     proxy.lose_answer()
     with pytest.raises(Fault) as caught:
         run(store.revoke_token(SYSTEM, record(1).id, None))
@@ -200,7 +210,7 @@ def test_concurrent_creates_for_the_same_actors_do_not_deadlock(
 async def create_concurrently(there: PostgresUrl) -> list[object]:
     stores = [await open_store(replace(there, pool=4), lambda: 0, ignore) for _ in range(4)]
     await stores[0].settle_keys(b"sealed salt", key(1), key(2))
-    await stores[0].apply_startup_policies(root_policy(ADMIN), ())
+    await stores[0].apply_start(root_policy(ADMIN), ())
     actors = [f"urn:li:corpuser:user{number}" for number in range(20)]
 
     async def client(number: int) -> list[object]:

@@ -22,9 +22,9 @@ from hypothesis import strategies as st
 from tests.support.postgres import Address, Cluster, home
 from tests.support.server import watchword
 from watchword import setting_values as values
-from watchword.domain.errors import OperatorError
-from watchword.domain.stores import PostgresUrl
-from watchword.stores.postgres.maintenance import is_migrated
+from watchword.basics.errors import OperatorError
+from watchword.database.postgres.maintenance import is_migrated
+from watchword.database.urls import PostgresUrl
 
 SECRET = "hunter2-is-no-password"
 

@@ -12,11 +12,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
+from tests.support.newer_watchword import NEWER, newer_watchword
 from tests.support.postgres import Home, own_cluster
 from tests.support.preloaded import without_settings
 from tests.support.server import ADMIN, Server, watchword
 from tests.support.waiting import SECONDS, until
-from watchword.stores.sql import latest, migrations
+from watchword.database.migrations import latest
 
 Make = Callable[..., Server]
 VERSION = latest("postgres")
@@ -89,44 +90,20 @@ def test_start_waits_for_a_starting_database(tmp_path: Path) -> None:
     assert done[0].stdout == f"Created the database with schema {VERSION}.\n"
 
 
-def test_store_of_the_first_version_is_migrated_with_its_rows(database: Home, make_server: Make) -> None:
+def test_store_of_the_version_before_is_migrated_with_its_rows(
+    database: Home, make_server: Make, tmp_path: Path
+) -> None:
     first = make_server("--local-mode", "on", env=database.env)
     token = first.create(ADMIN)["accessToken"]
     first.stop()
-    to_first_version(database)
-    refused = first.command_line("db", "check", env=database.env)
-    assert (refused.returncode, "version 1; run: watchword db migrate" in refused.stdout) == (1, True)
-    migrated = first.command_line("db", "migrate", env=database.env)
-    assert (migrated.stdout, migrated.stderr) == (f"Migrated the database from schema 1 to {VERSION}.\n", "")
-    checked = first.command_line("db", "check", env=database.env)
+    newer = {**database.env, **newer_watchword(tmp_path / "newer")}
+    refused = first.command_line("db", "check", env=newer)
+    assert (refused.returncode, f"version {VERSION}; run: watchword db migrate" in refused.stdout) == (1, True)
+    migrated = first.command_line("db", "migrate", env=newer)
+    assert (migrated.stdout, migrated.stderr) == (f"Migrated the database from schema {VERSION} to {NEWER}.\n", "")
+    checked = first.command_line("db", "check", env=newer)
     assert checked.returncode == 0, checked.stdout
-    assert first.start().verify(token).status_code == 204
-
-
-def to_first_version(database: Home) -> None:
-    """Put the rows into a new schema of version 1."""
-    newer = f"{database.schema}_newer"
-    database.look(f"ALTER SCHEMA {database.schema} RENAME TO {newer}")
-    database.look(f"CREATE SCHEMA {database.schema}")
-    first = migrations("postgres")[0]
-    database.look(first.sql)
-    database.look(
-        "CREATE TABLE migrations (number integer PRIMARY KEY, name text NOT NULL, applied_at bigint NOT NULL)"
-    )
-    database.look("INSERT INTO migrations VALUES (%s, %s, 0)", first.number, first.name)
-    columns = "SELECT table_name, column_name FROM information_schema.columns WHERE table_schema = '{}'"
-    kept = set(database.look(columns.format(newer)))
-    for table in ("state", "keys", "next_key", "policies", "events", "token_totals", "tokens"):
-        same = [
-            name for of, name in database.look(columns.format(database.schema)) if of == table and (of, name) in kept
-        ]
-        database.look(f"ALTER TABLE {table} DISABLE TRIGGER USER")
-        database.look(f"DELETE FROM {table}")
-        names = ", ".join(same)
-        database.look(f"INSERT INTO {table} ({names}) OVERRIDING SYSTEM VALUE SELECT {names} FROM {newer}.{table}")
-        database.look(f"ALTER TABLE {table} ENABLE TRIGGER USER")
-    database.look("SELECT setval(pg_get_serial_sequence('events', 'seq'), max(seq)) FROM events")
-    database.look(f"DROP SCHEMA {newer} CASCADE")
+    assert make_server("--local-mode", "on", env=newer).verify(token).status_code == 204
 
 
 class ConnectionCounter:

@@ -11,7 +11,7 @@ from psycopg import sql
 
 from tests.support.postgres import LOCKED, PASSWORD, Address, Home
 from tests.support.server import watchword
-from watchword.stores.sql import latest
+from watchword.database.migrations import latest
 
 WRONG = "hunter2-is-no-password"
 SECRETS = (WRONG, PASSWORD, "correct%20horse")

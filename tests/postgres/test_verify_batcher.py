@@ -13,14 +13,15 @@ import pytest
 from tests.contract.harness import ADMIN, PLENTY, SYSTEM, Run, key, record
 from tests.support.postgres import Cluster, Home, own_cluster
 from tests.support.waiting import until
-from watchword.domain.actors import Bearer
-from watchword.domain.errors import Fault, Reason
-from watchword.domain.policies import root_policy
-from watchword.domain.ports import Issue, Store
-from watchword.domain.stores import PostgresUrl
+from watchword.authority.callers import Bearer
+from watchword.authority.policies import root_policy
+from watchword.basics.errors import Fault, Reason
+from watchword.database.transaction import ignore
+from watchword.database.urls import PostgresUrl
 from watchword.setting_values import database as read_address
 from watchword.stores import open_store, prepare
-from watchword.stores.sql.transaction import ignore
+from watchword.stores.joined import Store
+from watchword.tokens.rules import Issue
 
 TIMEOUT = 30.0
 """More than anybody is stopped for on a busy machine."""
@@ -46,7 +47,7 @@ def store_url(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Pos
     async def first_start() -> None:
         store = await open_store(made, lambda: 0, ignore)
         await store.settle_keys(b"sealed salt", key(1), key(2))
-        await store.apply_startup_policies(root_policy(ADMIN), ())
+        await store.apply_start(root_policy(ADMIN), ())
         for token in TOKENS:
             await store.add_token(SYSTEM, token._replace(expires_at=None), Issue(key(1).kid, PLENTY))
         await store.close()

@@ -13,7 +13,7 @@ from tests.support.forging_provider import DISCOVERY, FORGERIES, KEYS, TOKEN, US
 from tests.support.server import ADMIN, Server
 from tests.support.signing_in import SignInBrowser, signing_in_at, urn
 from tests.support.waiting import until
-from watchword.http.sessions import EXCHANGES
+from watchword.signin.openid_http import EXCHANGES
 
 FAILURES = """{ listEvents(input: {actions: ["authentication.failed"]}) { events { target detail actorUrn } } }"""
 

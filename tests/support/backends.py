@@ -19,17 +19,17 @@ from psycopg import sql
 from tests.support.postgres import KINDS_IN_TURN as POSTGRES_KINDS
 from tests.support.postgres import OLDEST, Address, Home, SharedClusters
 from tests.support.waiting import SECONDS, until
-from watchword.domain.events import KeptEvent
-from watchword.domain.ports import Store
-from watchword.domain.stores import PostgresUrl, SqliteUrl
+from watchword.admin.check import check
+from watchword.admin.tables import POSTGRES_TOTALS
+from watchword.database.sqlite.connections import STORE_FILE
+from watchword.database.transaction import ignore
+from watchword.database.urls import PostgresUrl, SqliteUrl
+from watchword.journal.events import KeptEvent
 from watchword.setting_values import database
 from watchword.stores import open_store as open_at
 from watchword.stores import prepare
-from watchword.stores.admin.check import check
-from watchword.stores.admin.tables import POSTGRES_TOTALS
-from watchword.stores.sql.transaction import ignore
+from watchword.stores.joined import Store
 from watchword.stores.sqlite import open_store
-from watchword.stores.sqlite.connections import STORE_FILE
 
 NOW = 1_767_225_600_000
 
@@ -115,7 +115,7 @@ class SqliteLocation:
 
     def probed_at(self) -> int:
         with closing(apsw.Connection(str(self.path), flags=apsw.SQLITE_OPEN_READONLY)) as file:
-            moment: int = file.execute("SELECT probed_at FROM state").get
+            moment: int = file.execute("SELECT at FROM probes").get
         return moment
 
     def problems(self) -> list[str]:

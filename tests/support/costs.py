@@ -11,13 +11,14 @@ import apsw.ext
 
 from bench.fill import filled_actor, filled_id, is_revoked
 from tests.support.strategies import numbered_id
-from watchword.domain.actors import system_precondition
-from watchword.domain.filters import Condition, Field, Filter, Search
-from watchword.domain.ports import Clock, Issue, Use
-from watchword.domain.tokens import TokenRecord, TokenType
-from watchword.stores.sql.transaction import Transaction
+from watchword.basics.times import Clock
+from watchword.database.sqlite.database import SqliteTransaction
+from watchword.database.transaction import Transaction
+from watchword.journal.preconditions import system_precondition
 from watchword.stores.sqlite import SqliteStore, open_store
-from watchword.stores.sqlite.database import SqliteTransaction
+from watchword.tokens.counts import Use
+from watchword.tokens.filters import Condition, Field, Filter, Search
+from watchword.tokens.rules import Issue, TokenRecord, TokenType
 
 SYSTEM = system_precondition("a test")
 

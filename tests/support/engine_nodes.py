@@ -9,8 +9,8 @@ import httpx
 import pytest
 
 from tests.support.nodes import KINDS, Client, SharedNodes, unique_prefix
-from watchword.domain.secret import Secret
-from watchword.engines.opensearch import OpenSearchEngine, open_engine
+from watchword.basics.secret import Secret
+from watchword.index.opensearch.engine import OpenSearchEngine, open_engine
 
 TIMEOUT = 30.0
 

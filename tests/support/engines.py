@@ -15,12 +15,12 @@ import apsw
 import pytest
 
 from tests.support.engine_nodes import NODE_ENGINES
-from watchword.domain.engine import Engine
-from watchword.domain.indices import Row
-from watchword.engines.embedded.engine import EmbeddedIndex, find_index, open_engine, put_rows
-from watchword.engines.embedded.index_file import connect
-from watchword.engines.embedded.process import EngineProcess
-from watchword.sqlite_file import transaction
+from watchword.database.sqlite.file import transaction
+from watchword.index.embedded.engine import EmbeddedIndex, find_index, open_engine, put_rows
+from watchword.index.embedded.index_file import connect
+from watchword.index.embedded.process import EngineProcess
+from watchword.index.engine import Engine
+from watchword.index.indices import Row
 
 Source = dict[str, Any]
 

@@ -26,7 +26,7 @@ KEYS = {
     "operations": "number",
 }
 # Columns that differ between stores or are derived.
-LEFT_OUT = {"probed_at", "name_folded", "description_folded"}
+LEFT_OUT = {"name_folded", "description_folded"}
 
 
 def of_file(path: Path) -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from watchword.domain.errors import Fault
+from watchword.basics.errors import Fault
 
 
 def fault_or_none(work: Callable[[], object]) -> Fault | None:

@@ -76,10 +76,10 @@ class FaultyProxy:
         self._for_good = for_good
         self._plan = "lose"
 
-    def hold_next_request(self, *, for_good: bool = False) -> None:
-        """Hold the next request. `for_good`: silence everything at the same time."""
+    def hold_request(self, *, after: int = 0, for_good: bool = False) -> None:
+        """Hold the next request after `after` others. `for_good`: silence everything at the same time."""
         self._held.clear()
-        self._after = 0
+        self._after = after
         self._for_good = for_good
         self._plan = "hold"
 
@@ -87,7 +87,8 @@ class FaultyProxy:
         """Forward the held request and wait for its answer."""
         assert self._held.wait(SECONDS), "nothing was held"
         connection = next(connection for connection in self._connections if connection.held)
-        connection.server.sendall(connection.held)
+        with suppress(OSError):  # the server may have ended the session
+            connection.server.sendall(connection.held)
         assert connection.dealt_with.wait(SECONDS), "the server never answered"
         connection.shut_down()
 

@@ -13,7 +13,7 @@ from tests.support.devices import start
 from tests.support.series import DAY, lines
 from tests.support.server import GENERATE, MANAGE_ALL
 from tests.support.waiting import until
-from watchword.domain.counts import KEPT_DAYS, DayCounter
+from watchword.journal.day_counts import KEPT_DAYS, DayCounter
 
 View = Callable[[Console], str]
 

@@ -3,6 +3,7 @@
 import asyncio
 import re
 import shutil
+import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -13,21 +14,24 @@ import orjson
 from graphql import GraphQLSchema
 
 from tests.support.server import ADMIN, GENERATE
-from watchword import wiring
-from watchword.domain.actors import Caller, system_precondition
-from watchword.domain.lifetimes import Duration
-from watchword.domain.policies import Policy, PolicyState, Privilege
-from watchword.domain.token_limits import Limits
-from watchword.domain.tokens import TokenRequest, TokenType
-from watchword.engines.embedded.index_file import prepare as prepare_index
+from watchword.app import wiring
+from watchword.app.graphql_endpoint import field_error
+from watchword.app.metrics import Metrics
+from watchword.app.services import Services
+from watchword.authority.callers import Caller
+from watchword.authority.limits import Limits
+from watchword.authority.policies import Policy, PolicyState
+from watchword.authority.privileges import Privilege
+from watchword.basics.times import Duration
 from watchword.http.graphql.context import Context
 from watchword.http.graphql.documents import PreparedDocument
-from watchword.http.graphql.endpoint import field_error
 from watchword.http.graphql.fastpath import Fallback, FastPath, Memo
 from watchword.http.processor_budget import Meter, ProcessorBudget
-from watchword.service import AllServices
-from watchword.service.tokens import Lifetime, TokenCounters
+from watchword.index.embedded.index_file import prepare as prepare_index
+from watchword.journal.preconditions import system_precondition
 from watchword.settings import Settings, load
+from watchword.tokens.issue_service import Lifetime
+from watchword.tokens.rules import TokenRequest, TokenType
 
 HOLDER, VICTIM, NO_ACTOR = (f"urn:li:corpuser:{name}" for name in ("holder", "victim", "nobody"))
 # What two stores in equal states make differently: tokens, ids, urns made up, digests, moments.
@@ -38,7 +42,7 @@ _MADE = re.compile(
 
 
 class Home(NamedTuple):
-    services: AllServices
+    services: Services
     callers: list[Caller]
 
 
@@ -73,7 +77,7 @@ async def _furnish(settings: Settings, folder: Path) -> Furnished:
         for number, actor in enumerate([HOLDER, HOLDER, VICTIM, VICTIM, VICTIM, ADMIN]):
             limits = Limits(scopes=(GENERATE, "repo:read")) if number == 1 else Limits()
             new = TokenRequest(TokenType.PERSONAL, actor, f"number {number}", "é" if number % 2 else None, limits)
-            made.append(await service.tokens.create_unchecked(precondition, new, hour))
+            made.append(await service.issuer.create_unchecked(precondition, new, hour))
         await service.store.revoke_token(precondition, made[-2].record.id, None)
         return Furnished(folder, [one.token.reveal() for one in made], [one.record.id for one in made])
 
@@ -90,11 +94,12 @@ async def opened(home: Furnished) -> AsyncIterator[Home]:
     def ignore(*_: Any) -> None:
         """Nobody is told."""
 
-    async with wiring.open_whole(settings_of(home.folder), ignore, TokenCounters(ignore, ignore), ignore) as whole:
-        core = whole.core
-        bearers = [await core.authority.verify(token.encode(), "127.0.0.1") for token in home.tokens[:2]]
-        claimed = [Caller(urn, await core.authority.claim(urn, ""), None, "127.0.0.1", "") for urn in (ADMIN, NO_ACTOR)]
-        yield Home(whole, [*claimed, *(Caller.with_bearer(one, "127.0.0.1", "") for one in bearers)])
+    metrics = Metrics(Path(tempfile.mkdtemp(dir=home.folder)))
+    async with wiring.open_whole(settings_of(home.folder), metrics, ignore, ignore) as services:
+        authority = services.authority
+        bearers = [await authority.verify(token.encode(), "127.0.0.1") for token in home.tokens[:2]]
+        claimed = [Caller(urn, await authority.claim(urn, ""), None, "127.0.0.1", "") for urn in (ADMIN, NO_ACTOR)]
+        yield Home(services, [*claimed, *(Caller.with_bearer(one, "127.0.0.1", "") for one in bearers)])
 
 
 async def answer(

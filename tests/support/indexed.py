@@ -13,9 +13,9 @@ from tests.support.nodes import SharedNodes, unique_prefix
 from tests.support.server import ADMIN, Server
 from tests.support.traffic import rows_of
 from tests.support.waiting import until
-from watchword.domain.engine import Engine
-from watchword.domain.indices import Row
-from watchword.engines.embedded.engine import open_engine as open_embedded
+from watchword.index.embedded.engine import open_engine as open_embedded
+from watchword.index.engine import Engine
+from watchword.index.indices import Row
 
 DAY = 86_400_000
 OPERATION = """query ($id: String!) { operation(id: $id) { id state percent rowsDone rowsToDo note error attempts
@@ -66,7 +66,7 @@ class NodeIndex:
         self.flags: tuple[str, ...] = ("--index-url", url, "--index-prefix", self.prefix)
 
     def open(self, server: Server) -> Engine:
-        from watchword.engines.opensearch import open_engine as open_node
+        from watchword.index.opensearch.engine import open_engine as open_node
 
         return open_node((self.url,), user=None, password=None, api_key=None, ca_file=None, verify_tls=True, timeout=10)
 

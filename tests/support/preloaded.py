@@ -31,7 +31,7 @@ from typing import Any
 MOST_BYTES = 1 << 20
 PID_BYTES = 10
 MODULES = (
-    "watchword.stores", "watchword.wiring", "watchword.http.server", "granian", "uvloop",
+    "watchword.stores", "watchword.app.wiring", "watchword.app.server", "granian", "uvloop",
     "asyncpg", "apsw", "httpx", "rich.console", "rich.progress", "rich.table", "rich.text", "click.shell_completion",
 )  # fmt: skip
 """Loaded first, in this order; then every other module of the package."""
@@ -283,7 +283,7 @@ def _load() -> None:
     for module in pkgutil.walk_packages(watchword.__path__, "watchword."):
         if not module.name.endswith("__main__"):
             importlib.import_module(module.name)
-    from watchword.http.graphql.schema import built_schema
+    from watchword.app.graphql_schema import built_schema
 
     built_schema()  # a fifth of the time of a start of a server
     assert threading.active_count() == len([*Path("/proc/self/task").iterdir()]) == 1, (

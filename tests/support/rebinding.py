@@ -12,10 +12,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from watchword.domain.outbound import AnswerBounds, OutboundError, OutboundRequest, parse_url
+from watchword.notices.webhook_client import WebhookClient
 from watchword.outbound.addresses import MAX_LOOKUPS
 from watchword.outbound.client import OutboundProcess
-from watchword.webhook_client import WebhookClient
+from watchword.outbound.rules import AnswerBounds, OutboundError, OutboundRequest, parse_url
 
 ANSWERS = ["8.8.8.8", "127.0.0.1"]
 HANGING = b"\x07hanging"

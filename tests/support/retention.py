@@ -4,14 +4,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from watchword.domain.engine import Engine
-from watchword.domain.indices import IndexNames
-from watchword.domain.ports import Store
-from watchword.domain.retention import RetentionRule, SteadyClock, StoredRule, parse_rule
-from watchword.service.authority import Authority
-from watchword.service.background import UsageRecorder
-from watchword.service.operations import Operations
-from watchword.service.retention import RetentionPlanner, RetentionScheduler
+from watchword.authority.service import Authority
+from watchword.index.engine import Engine
+from watchword.index.indices import IndexNames
+from watchword.index.service import Operations
+from watchword.retention.jobs import RetentionScheduler, SeriesProblems
+from watchword.retention.plan_service import RetentionPlanner
+from watchword.retention.rules import RetentionRule, StoredRule, parse_rule
+from watchword.retention.run_rules import SteadyClock
+from watchword.stores.joined import Store
+from watchword.tokens.usage_jobs import UsageRecorder
 
 SERIES = "dataset.operation"
 INDEX = "dataset_operationaspect_v1"
@@ -41,12 +43,16 @@ class ScheduledInstance:
     scheduler: RetentionScheduler = field(init=False)
 
     def __post_init__(self) -> None:
-        authority = Authority(self.store, str, UsageRecorder(self.store))
+        authority = Authority(self.store, str, UsageRecorder(self.store).record)
         operations = Operations(self.store, authority, self.engine, self.names, self.clock, lambda: None, self.home)
         steady = SteadyClock(self.clock, self.clock, lambda: self.clock() - self.jumped)
         self.planner = RetentionPlanner(self.engine, operations, self.names, self.home, steady)
         self.scheduler = RetentionScheduler(
-            self.store, self.planner, self.name, self.on_start, lambda _, why: self.problems.append(why)
+            self.store,
+            self.planner,
+            self.name,
+            self.on_start,
+            SeriesProblems(lambda _, why: self.problems.append(why)),
         )
 
     async def tick(self) -> None:

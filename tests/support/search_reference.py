@@ -3,10 +3,10 @@
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from watchword.domain.events import EventSearch, KeptEvent
-from watchword.domain.filters import Condition, Field, Filter, Search, Value
-from watchword.domain.names import token_urn
-from watchword.domain.tokens import SUSPENDED, TokenRecord, TokenStatus
+from watchword.basics.names import token_urn
+from watchword.journal.events import EventSearch, KeptEvent
+from watchword.tokens.filters import Condition, Field, Filter, Search, Value
+from watchword.tokens.rules import SUSPENDED, TokenRecord, TokenStatus
 
 
 def ordered(records: Iterable[TokenRecord], search: Search, now: int) -> list[TokenRecord]:

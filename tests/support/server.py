@@ -19,8 +19,8 @@ from tests.support import preloaded
 from tests.support.ports import free_port
 from tests.support.preloaded import ForkedProcess, without_settings
 from tests.support.waiting import SECONDS, is_alive, until, until_gone
-from watchword.engines.embedded.process import PROCESS_NAME
-from watchword.http.metrics import RENDER_SECONDS
+from watchword.app.metrics import RENDER_SECONDS
+from watchword.index.embedded.process import PROCESS_NAME
 
 ADMIN = "urn:li:corpuser:admin"
 GENERATE = "GENERATE_PERSONAL_ACCESS_TOKENS"

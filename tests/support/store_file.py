@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from tests.support.server import Server
 from tests.support.waiting import SECONDS
-from watchword.domain.names import SYSTEM_ACTOR
+from watchword.basics.names import SYSTEM_ACTOR
 
 
 class Happened(NamedTuple):
@@ -69,7 +69,7 @@ def change_store(server: Server, statement: str, *values: Any) -> None:
 
 def touch(server: Server) -> None:
     """Commit a change that means nothing, so that no reader can answer from what it read before."""
-    change_store(server, "UPDATE state SET probed_at = ifnull(probed_at, 0) + 1")
+    change_store(server, "UPDATE probes SET at = ifnull(at, 0) + 1")
 
 
 def assert_sound(server: Server) -> None:

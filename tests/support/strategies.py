@@ -1,17 +1,19 @@
-"""What hypothesis draws from: urns, token records, filters and searches that the domain calls well-formed."""
+"""What hypothesis draws from: urns, token records, filters and searches that the rules call well-formed."""
 
 import hashlib
 from base64 import b64encode
 from dataclasses import replace
+from typing import Any
 
 from hypothesis import strategies as st
 
 from tests.support.search_reference import value_of
-from watchword.domain.filters import Condition, Field, Filter, Search, Sort, SortField, Value
-from watchword.domain.names import GROUP_PREFIX, POLICY_PREFIX
-from watchword.domain.policies import Policy, PolicySource, PolicyState, Privilege
-from watchword.domain.token_limits import Limits
-from watchword.domain.tokens import TokenRecord, TokenType
+from watchword.authority.limits import Limits
+from watchword.authority.policies import Policy, PolicySource, PolicyState
+from watchword.authority.privileges import Privilege
+from watchword.basics.names import GROUP_PREFIX, POLICY_PREFIX
+from watchword.tokens.filters import Condition, Field, Filter, Search, Sort, SortField, Value
+from watchword.tokens.rules import TokenRecord, TokenType
 
 NOW = 1_767_225_600_000
 ACTORS = tuple(f"urn:li:corpuser:{name}" for name in ("ann", "Ann", "bob", "b%b", "b_b", "eve"))
@@ -141,6 +143,20 @@ def policies(users: tuple[str, ...] = ACTORS, groups: tuple[str, ...] = GROUPS) 
         groups=st.frozensets(st.sampled_from(groups), max_size=2),
         all_users=st.booleans(),
     )
+
+
+def written_policy(policy: Policy) -> dict[str, Any]:
+    """As a policy file declares it."""
+    fields = {
+        "id": policy.urn.removeprefix(POLICY_PREFIX),
+        "name": policy.name,
+        "description": policy.description,
+        "state": policy.state.value,
+        "privileges": sorted(privilege.name for privilege in policy.privileges),
+        "scopes": sorted(policy.scopes),
+        "actors": {"users": sorted(policy.users), "groups": sorted(policy.groups), "allUsers": policy.all_users},
+    }
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def kept_policies() -> st.SearchStrategy[Policy]:

@@ -17,7 +17,7 @@ from graphql import (
     build_schema,
 )
 
-from watchword.http.graphql.fastpath import Reader
+from watchword.http.graphql.completers import Reader
 
 _FIELDS = """
   thing(id: ID, kind: Kind = A, input: Given): Thing

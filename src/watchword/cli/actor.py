@@ -1,42 +1,16 @@
 """`watchword actor`, `session` and `account`."""
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import click
 
-from watchword.cli.options import ActorParam, limit_flag, yes_flag
-from watchword.cli.output import (
-    Cell,
-    Column,
-    TimeCell,
-    iso,
-    json_text,
-    json_value,
-    plural,
-    say,
-    say_json,
-    show_list,
-    show_one,
-    show_result,
-    undone_by_file,
-    with_name,
-)
-from watchword.cli.remote import actor_argument, confirm, need_confirmation, urn_argument, with_client
+from watchword import client as api
+from watchword.authority.callers import ActorStatus
+from watchword.basics.names import ACCOUNT_PREFIX
+from watchword.cli import output as out
+from watchword.cli.options import actor_urn, yes_flag
+from watchword.cli.remote import actor_argument, confirm, need_confirmation, urn_argument, with_client, with_list
 from watchword.cli.run import CommandGroup, WrongUse
-from watchword.domain.actors import ActorStatus
-from watchword.domain.names import ACCOUNT_PREFIX
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from watchword.client import (
-        ActorSummary,
-        Client,
-        OffboardingReport,
-        OffboardingResult,
-        ServiceAccountInfo,
-        SessionInfo,
-    )
 
 _SUSPENDED = ActorStatus.SUSPENDED.value
 _UNUSED = "No tokens, groups or policies reference it."
@@ -47,60 +21,46 @@ def actor() -> None:
     """List, name, link, suspend, resume and offboard actors. ACTOR is a URN, or NAME for urn:li:corpuser:NAME."""
 
 
-_ACTOR_COLUMNS: "list[Column[ActorSummary]]" = [
-    Column("URN", lambda actor: actor.urn),
-    Column("STATUS", lambda actor: actor.status),
-    Column("NAME", lambda actor: actor.display_name, free=True),
-    Column("CHANGED", lambda actor: TimeCell(actor.changed_at)),
-    Column("TOKENS", lambda actor: actor.live_token_count),
-    Column("GROUPS", lambda actor: actor.groups, free=True),
-    Column("EMAIL", lambda actor: actor.email, free=True),
-]
+_ACTOR_COLUMNS = out.columns(
+    "urn, status, NAME=display_name*, CHANGED=changed_at, TOKENS=live_token_count, groups*, email*"
+)
 
 
 @actor.command("list")
 @click.option("--prefix", default="", help="Actors whose URN or user name starts with this.")
 @click.option("--search", default="", help="Actors with this in their URN, name or e-mail address.")
 @click.option("--suspended", is_flag=True, help="Only suspended actors.")
-@limit_flag()
-@with_client
-def list_actors(client: "Client", prefix: str, search: str, suspended: bool, limit: int, as_json: bool) -> None:
+@with_list()
+def list_actors(client: "api.Client", prefix: str, search: str, suspended: bool) -> None:
     """List known actors: those with tokens, a status, a name or a group, or named by a policy.
 
     Example: watchword actor list --prefix al
     Example: watchword actor list --search "alice example"
     """
     found = client.actors(prefix=prefix, query=search, only_suspended=suspended)
-    show_list(found, _ACTOR_COLUMNS, json=as_json, limit=limit, empty="No actors.")
+    out.show_list(found, _ACTOR_COLUMNS, "No actors.")
 
 
 @actor.command()
 @actor_argument
 @with_client
-def show(client: "Client", urn: str, as_json: bool) -> None:
+def show(client: "api.Client", urn: str) -> None:
     """Show an actor's name, status, tokens, privileges and scopes.
 
     Example: watchword actor show urn:li:corpuser:alice
     """
     found, privileges, scopes = client.get_actor(urn), client.granted_privileges(urn), client.granted_scopes(urn)
-    pairs: dict[str, Cell] = {
-        "URN": found.urn,
-        "Name": found.display_name,
-        "E-mail": found.email,
-        "Status": found.status,
-        "Changed": TimeCell(found.changed_at),
-        "Changed by": found.changed_by,
-        "Live tokens": found.live_token_count,
+    pairs: dict[str, out.Cell] = {
+        **out.attributes(found, "urn, Name=display_name, E-mail=email, status, Changed=changed_at, changed_by"),
+        **out.attributes(found, "Live tokens=live_token_count"),
         **({"Suspended tokens": found.suspended_token_count} if found.status == _SUSPENDED else {}),
-        "Sessions": found.session_count,
-        "Groups": found.groups,
-        "Groups by sign-in": found.external_groups,
+        **out.attributes(found, "Sessions=session_count, groups, Groups by sign-in=external_groups"),
         "Person": None if found.identity is None else f"{found.identity.subject} at {found.identity.issuer}",
-        "Last sign-in": None if found.identity is None else TimeCell(found.identity.signed_in_at),
+        "Last sign-in": None if found.identity is None else out.TimeCell(found.identity.signed_in_at),
         "Privileges": privileges,
     }
     pairs |= {"Scopes": scopes} if scopes else {}
-    show_one(pairs, {**json_value(found), "privileges": privileges, "scopes": scopes}, json=as_json)
+    out.show_one({**out.json_value(found), "privileges": privileges, "scopes": scopes}, pairs)
 
 
 @actor.command("set")
@@ -108,7 +68,7 @@ def show(client: "Client", urn: str, as_json: bool) -> None:
 @click.option("--name", help="Display name; an empty one removes it.")
 @click.option("--email", help="E-mail address; an empty one removes it.")
 @with_client
-def set_names(client: "Client", urn: str, name: str | None, email: str | None, as_json: bool) -> None:
+def set_names(client: "api.Client", urn: str, name: str | None, email: str | None) -> None:
     """Set the display name and e-mail address of an actor. They are shown beside its URN and decide nothing.
 
     Example: watchword actor set urn:li:corpuser:alice --name "Alice Example" --email alice@example.com
@@ -116,17 +76,17 @@ def set_names(client: "Client", urn: str, name: str | None, email: str | None, a
     if name is None and email is None:
         raise WrongUse("Pass --name, --email or both.")
     client.set_actor(urn, display_name=name, email=email)
-    _show_outcome(client, urn, f"Updated {urn}", as_json=as_json)
+    _show_outcome(client, urn, f"Updated {urn}")
 
 
-def _show_outcome(client: "Client", urn: str, sentence: str, *, as_json: bool) -> None:
-    show_result(sentence, client.get_actor(urn) if as_json else None, json=as_json)
+def _show_outcome(client: "api.Client", urn: str, sentence: str) -> None:
+    out.show_result(sentence, client.get_actor(urn) if out.is_json() else None)
 
 
 @actor.command()
 @actor_argument
 @with_client
-def suspend(client: "Client", urn: str, as_json: bool) -> None:
+def suspend(client: "api.Client", urn: str) -> None:
     """Suspend an actor: reject its requests, tokens and sessions from now on.
 
     The actor need not be known: a URN that was never seen is suspended too, and the output says so.
@@ -137,14 +97,14 @@ def suspend(client: "Client", urn: str, as_json: bool) -> None:
     client.suspend_actor(urn)
     already = found.status == _SUSPENDED
     sentence = f"{urn} was suspended already." if already else f"Suspended {urn}"
-    _show_outcome(client, urn, sentence, as_json=as_json)
-    if as_json:
-        return
+    _show_outcome(client, urn, sentence)
     if not found.known:
-        say(f"    {_unknown(urn)}")
+        out.say(f"    {_unknown(urn)}")
     else:
         tokens, sessions = found.live_token_count + found.suspended_token_count, found.session_count
-        say(f"    Rejected from now on: {plural(tokens, 'live token')}, {plural(sessions, 'console session')}.")
+        out.say(
+            f"    Rejected from now on: {out.plural(tokens, 'live token')}, {out.plural(sessions, 'console session')}."
+        )
 
 
 @actor.command()
@@ -153,7 +113,7 @@ def suspend(client: "Client", urn: str, as_json: bool) -> None:
 @click.option("--issuer", help="Issuer of the identity provider. Default: that of the server's settings.")
 @click.option("--clear", is_flag=True, help="Remove the link. The next sign-in makes a new one.")
 @with_client
-def link(client: "Client", urn: str, subject: str | None, issuer: str | None, clear: bool, as_json: bool) -> None:
+def link(client: "api.Client", urn: str, subject: str | None, issuer: str | None, clear: bool) -> None:
     """Link an actor to a person of the identity provider, by the person's claim `sub`.
 
     The first sign-in links an actor by itself. After that only the same person signs in as the actor, until it is
@@ -166,7 +126,7 @@ def link(client: "Client", urn: str, subject: str | None, issuer: str | None, cl
         raise WrongUse("Give either SUBJECT or --clear.")
     client.link_actor(urn, subject, issuer=issuer)
     sentence = f"{urn} is not linked. The next sign-in links it." if clear else f"Linked {urn} to {subject}"
-    _show_outcome(client, urn, sentence, as_json=as_json)
+    _show_outcome(client, urn, sentence)
 
 
 @actor.command()
@@ -177,9 +137,7 @@ def link(client: "Client", urn: str, subject: str | None, issuer: str | None, cl
 @click.option("--dry-run", is_flag=True, help="Only show what would be done.")
 @yes_flag
 @with_client
-def offboard(
-    client: "Client", urn: str, revoke_tokens_for_others: bool, dry_run: bool, yes: bool, as_json: bool
-) -> None:
+def offboard(client: "api.Client", urn: str, revoke_tokens_for_others: bool, dry_run: bool) -> None:
     """Suspend an actor, revoke its tokens, end its sessions and remove it from its groups.
 
     The command shows what it will do, asks, and prints a receipt. Tokens that the actor created for others stay unless
@@ -188,69 +146,65 @@ def offboard(
 
     Example: watchword actor offboard urn:li:corpuser:mallory --dry-run
     """
-    need_confirmation(yes=yes, dry_run=dry_run)
+    need_confirmation()
     found = client.offboard_actor(urn)
-    if not as_json:
-        _show_plan(found, revoke_tokens_for_others=revoke_tokens_for_others)
-    elif dry_run:
-        say_json(found)
+    _show_plan(found, revoke_tokens_for_others=revoke_tokens_for_others)
     if dry_run:
-        if not as_json:
-            say("This was a dry run. Nothing was changed.")
+        out.show_result("This was a dry run. Nothing was changed.", found)
         return
-    confirm(f"Offboard {urn}?", yes=yes)
+    confirm(f"Offboard {urn}?")
     done = client.offboard_actor(urn, dry_run=False, revoke_tokens_for_others=revoke_tokens_for_others)
-    if as_json:
-        say_json(done)
-    elif done.receipt is not None:
+    out.say_json(done)
+    if done.receipt is not None:
         _show_receipt(done.urn, done.receipt)
         _show_declared(done)
         if not done.known:
-            say(f"  {_unknown(urn)}")
+            out.say(f"  {_unknown(urn)}")
 
 
-def _show_plan(found: "OffboardingReport", *, revoke_tokens_for_others: bool) -> None:
+def _show_plan(found: "api.OffboardingReport", *, revoke_tokens_for_others: bool) -> None:
     unknown = "" if found.known else f" {_UNUSED}"
-    say(f"{with_name(found.urn, found.display_name)} is {found.status}.{unknown}")
+    out.say(f"{out.with_name(found.urn, found.display_name)} is {found.status}.{unknown}")
     if (before := found.suspension) is not None:
-        revoked = plural(before.tokens.count + before.tokens_for_others.count, "token")
-        by = with_name(before.actor_urn, before.actor_name)
-        say(f"  Suspended at {iso(before.at)} by {by}; {revoked} revoked since.")
-    _show_part(plural(found.token_count, "live token"), "to revoke", [f"{t.id}  {t.name}" for t in found.tokens])
+        revoked = out.plural(before.tokens.count + before.tokens_for_others.count, "token")
+        by = out.with_name(before.actor_urn, before.actor_name)
+        out.say(f"  Suspended at {out.iso(before.at)} by {by}; {revoked} revoked since.")
+    _show_part(out.plural(found.token_count, "live token"), "to revoke", [f"{t.id}  {t.name}" for t in found.tokens])
     _show_part(
-        f"{plural(found.tokens_for_others_count, 'live token')} created for others",
+        f"{out.plural(found.tokens_for_others_count, 'live token')} created for others",
         "to revoke" if revoke_tokens_for_others else "kept (--revoke-tokens-for-others revokes them)",
-        [f"{t.id}  {t.name}  {with_name(t.actor_urn, t.actor_name)}" for t in found.tokens_for_others],
+        [f"{t.id}  {t.name}  {out.with_name(t.actor_urn, t.actor_name)}" for t in found.tokens_for_others],
     )
-    _show_part(plural(found.session_count, "console session"), "to end", [])
-    _show_part(plural(len(found.groups), "group"), "to leave", found.groups)
+    _show_part(out.plural(found.session_count, "console session"), "to end", [])
+    _show_part(out.plural(len(found.groups), "group"), "to leave", found.groups)
     _show_declared(found)
     accounts = [f"{account.urn}  {account.display_name}" for account in found.service_accounts]
-    _show_part(f"{plural(len(accounts), 'service account')} created by it", "kept", accounts)
+    _show_part(f"{out.plural(len(accounts), 'service account')} created by it", "kept", accounts)
     policies = [f"{policy.urn}  {policy.name}" for policy in found.policies]
     count = "1 policy names it" if len(policies) == 1 else f"{len(policies):,} policies name it"
     _show_part(count, "kept (see `watchword policy update --help`)", policies)
 
 
-def _show_declared(found: "OffboardingReport") -> None:
+def _show_declared(found: "api.OffboardingReport") -> None:
     """What the files of policy sets may undo."""
     for membership in found.declared_groups:
-        say(f"  {undone_by_file(membership.urn, membership.set, 'Remove the actor there too.')}")
+        out.say(f"  {out.undone_by_file(membership.urn, membership.set, 'Remove the actor there too.')}")
 
 
 def _show_part(what: str, fate: str, lines: "Sequence[str]") -> None:
-    say(f"  {what}{'' if what.startswith('0 ') else f': {fate}'}")
+    out.say(f"  {what}{'' if what.startswith('0 ') else f': {fate}'}")
     for line in lines:
-        say(f"    {line}")
+        out.say(f"    {line}")
 
 
-def _show_receipt(urn: str, receipt: "OffboardingResult") -> None:
-    say(f"Offboarded {urn} at {iso(receipt.at)}.")
-    say("  Suspended the actor.")
-    say(f"  Revoked {plural(receipt.tokens.count, 'token')}. Receipt: {receipt.tokens.digest}")
+def _show_receipt(urn: str, receipt: "api.OffboardingResult") -> None:
+    out.say(f"Offboarded {urn} at {out.iso(receipt.at)}.")
+    out.say("  Suspended the actor.")
+    out.say(f"  Revoked {out.plural(receipt.tokens.count, 'token')}. Receipt: {receipt.tokens.digest}")
     if (for_others := receipt.tokens_for_others) is not None:
-        say(f"  Revoked {plural(for_others.count, 'token')} created for others. Receipt: {for_others.digest}")
-    say(f"  Ended {plural(receipt.session_count, 'console session')}, left {plural(len(receipt.groups), 'group')}.")
+        out.say(f"  Revoked {out.plural(for_others.count, 'token')} created for others. Receipt: {for_others.digest}")
+    sessions, groups = out.plural(receipt.session_count, "console session"), out.plural(len(receipt.groups), "group")
+    out.say(f"  Ended {sessions}, left {groups}.")
 
 
 def _unknown(urn: str) -> str:
@@ -260,7 +214,7 @@ def _unknown(urn: str) -> str:
 @actor.command()
 @actor_argument
 @with_client
-def resume(client: "Client", urn: str, as_json: bool) -> None:
+def resume(client: "api.Client", urn: str) -> None:
     """Resume a suspended actor. Its unexpired tokens work again.
 
     Example: watchword actor resume urn:li:corpuser:mallory
@@ -271,18 +225,15 @@ def resume(client: "Client", urn: str, as_json: bool) -> None:
         client.resume_actor(urn)
     else:
         sentence = f"{urn} was not suspended.{'' if found.known else f' {_UNUSED}'}"
-    _show_outcome(client, urn, sentence, as_json=as_json)
+    _show_outcome(client, urn, sentence)
 
 
-_SESSION_COLUMNS: "list[Column[SessionInfo]]" = [
-    Column("ID", lambda session: session.id),
-    Column("ACTOR", lambda session: with_name(session.actor_urn, session.actor_name), free=True),
-    Column("SIGN-IN", lambda session: session.method.lower()),
-    Column("CREATED", lambda session: TimeCell(session.created_at)),
-    Column("LAST USED", lambda session: TimeCell(session.seen_at)),
-    Column("ENDS", lambda session: TimeCell(session.ends_at)),
-    Column("FROM", lambda session: session.peer),
-]
+_SESSION_COLUMNS = out.columns(
+    "id",
+    out.Column("ACTOR", lambda session: out.with_name(session.actor_urn, session.actor_name), free=True),
+    out.Column("SIGN-IN", lambda session: session.method.lower()),
+    "CREATED=created_at, LAST USED=seen_at, ENDS=ends_at, FROM=peer",
+)
 
 
 @click.group(cls=CommandGroup)
@@ -291,40 +242,34 @@ def session() -> None:
 
 
 @session.command("list")
-@click.option("--actor", type=ActorParam(), help="Sessions of this actor. Default: your own.")
+@click.option("--actor", type=actor_urn, help="Sessions of this actor. Default: your own.")
 @click.option("--all", "all_actors", is_flag=True, help="Sessions of all actors.")
-@limit_flag()
-@with_client
-def list_sessions(client: "Client", actor: str | None, all_actors: bool, limit: int, as_json: bool) -> None:
+@with_list()
+def list_sessions(client: "api.Client", actor: str | None, all_actors: bool) -> None:
     """List console sessions, the last used first.
 
     Example: watchword session list --actor urn:li:corpuser:alice
     Example: watchword session list --all
     """
-    show_list(
-        client.sessions(actor, all_actors=all_actors), _SESSION_COLUMNS, json=as_json, limit=limit, empty="No sessions."
-    )
+    out.show_list(client.sessions(actor, all_actors=all_actors), _SESSION_COLUMNS, "No sessions.")
 
 
 @session.command()
 @click.argument("session_id", metavar="ID")
 @with_client
-def end(client: "Client", session_id: str, as_json: bool) -> None:
+def end(client: "api.Client", session_id: str) -> None:
     """End a console session. Its browser must sign in again.
 
     Example: watchword session end 47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=
     """
     client.end_session(session_id)
-    show_result(f"Ended {session_id}", {"id": session_id, "ended": True}, json=as_json)
+    out.show_result(f"Ended {session_id}", {"id": session_id, "ended": True})
 
 
-_ACCOUNT_COLUMNS: "list[Column[ServiceAccountInfo]]" = [
-    Column("URN", lambda account: account.urn, terse=("ACCOUNT", ACCOUNT_PREFIX)),
-    Column("NAME", lambda account: account.display_name, free=True),
-    Column("STATUS", lambda account: account.status),
-    Column("CREATED", lambda account: TimeCell(account.created_at)),
-    Column("DESCRIPTION", lambda account: account.description, free=True),
-]
+_ACCOUNT_COLUMNS = out.columns(
+    out.Column("URN", "urn", terse=("ACCOUNT", ACCOUNT_PREFIX)),
+    "NAME=display_name*, status, CREATED=created_at, description*",
+)
 _account = urn_argument("ACCOUNT", ACCOUNT_PREFIX)
 
 
@@ -338,33 +283,32 @@ def account() -> None:
 @click.option("--name", required=True, help="Display name.")
 @click.option("--description", help="Description of the account.")
 @with_client
-def create(client: "Client", id_: str | None, name: str, description: str | None, as_json: bool) -> None:
+def create(client: "api.Client", id_: str | None, name: str, description: str | None) -> None:
     """Create a service account and print its URN for `token create --actor`.
 
     Example: watchword account create --id airflow --name Airflow
     Example: ACCOUNT=$(watchword account create --name nightly-build)
     """
     made = client.create_service_account(name, account_id=id_, description=description)
-    say(json_text(made) if as_json else made.urn)
+    out.show_result(made.urn, made)
 
 
 @account.command("list")
 @click.option("--contains", help="Accounts with this text in their name or URN.")
-@limit_flag()
-@with_client
-def list_accounts(client: "Client", contains: str | None, limit: int, as_json: bool) -> None:
+@with_list()
+def list_accounts(client: "api.Client", contains: str | None) -> None:
     """List service accounts.
 
     Example: watchword account list --contains nightly --json
     """
     found = client.service_accounts(query=contains)
-    show_list(found, _ACCOUNT_COLUMNS, json=as_json, limit=limit, empty="No service accounts.")
+    out.show_list(found, _ACCOUNT_COLUMNS, "No service accounts.")
 
 
 @account.command("show")
 @_account
 @with_client
-def show_account(client: "Client", urn: str, as_json: bool) -> None:
+def show_account(client: "api.Client", urn: str) -> None:
     """Show a service account and its number of live tokens.
 
     Example: watchword account show airflow
@@ -372,22 +316,18 @@ def show_account(client: "Client", urn: str, as_json: bool) -> None:
     found = client.get_service_account(urn)
     live = _count_tokens(client, urn, "effectiveStatus")
     pairs = {
-        "URN": found.urn,
-        "Name": found.display_name,
-        "Description": found.description,
-        "Status": found.status,
-        "Created": TimeCell(found.created_at),
-        "Created by": with_name(found.created_by, found.created_by_name),
+        **out.attributes(found, "urn, Name=display_name, description, status, Created=created_at"),
+        "Created by": out.with_name(found.created_by, found.created_by_name),
         "Live tokens": live,
     }
-    show_one(pairs, {**json_value(found), "liveTokens": live}, json=as_json)
+    out.show_one({**out.json_value(found), "liveTokens": live}, pairs)
 
 
 @account.command()
 @_account
 @yes_flag
 @with_client
-def delete(client: "Client", urn: str, yes: bool, as_json: bool) -> None:
+def delete(client: "api.Client", urn: str) -> None:
     """Delete a service account and revoke its tokens. Its URN is never used again.
 
     Example: watchword account delete airflow --yes
@@ -395,15 +335,13 @@ def delete(client: "Client", urn: str, yes: bool, as_json: bool) -> None:
     found = client.get_service_account(urn)
     # Those of a suspended account too.
     count = _count_tokens(client, urn, "status")
-    tokens = plural(count, "token")
+    tokens = out.plural(count, "token")
     name = f"{urn} ({found.display_name})"
-    confirm(f"Delete {name} and revoke {tokens}? This cannot be undone.", yes=yes)
+    confirm(f"Delete {name} and revoke {tokens}? This cannot be undone.")
     client.delete_service_account(urn)
-    show_result(f"Deleted {urn} with {tokens}", {"urn": urn, "deleted": True, "revokedTokens": count}, json=as_json)
+    out.show_result(f"Deleted {urn} with {tokens}", {"urn": urn, "deleted": True, "revokedTokens": count})
 
 
-def _count_tokens(client: "Client", urn: str, status: str) -> int:
+def _count_tokens(client: "api.Client", urn: str, status: str) -> int:
     """Tokens of the account that are ACTIVE by this field."""
-    from watchword.client import TokenFilter
-
-    return client.token_page(TokenFilter("actorUrn", urn), TokenFilter(status, "ACTIVE"), count=0).total
+    return client.token_page(api.TokenFilter("actorUrn", urn), api.TokenFilter(status, "ACTIVE"), count=0).total

@@ -3,33 +3,26 @@
 import asyncio
 import sys
 import time
+from collections.abc import Callable
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 import click
 
-from watchword.cli.local import Wiring, need_store, with_store
-from watchword.cli.options import DurationParam, json_flag
-from watchword.cli.output import Cell, Column, TimeCell, progress, say, say_json, show_list, show_one, warn
+from watchword import client as api
+from watchword.basics.errors import Fault, OperatorError
+from watchword.cli import output as out
+from watchword.cli.local import need_store, wiring, with_store
+from watchword.cli.options import json_flag, seconds
 from watchword.cli.remote import with_client
 from watchword.cli.run import CommandGroup, WrongUse
-from watchword.domain.datahub import ReportLine
-from watchword.domain.errors import Fault, OperatorError
 from watchword.settings import Settings, read_datahub_url
 
 if TYPE_CHECKING:
-    from watchword.cli.local import LocalImport
-    from watchword.client import Client
-    from watchword.domain.datahub import DataHubUrl
-    from watchword.service.datahub_import import ImportOptions
+    from watchword.datahub.service import DataHubImport, ImportOptions
+    from watchword.setting_values import DataHubUrl
 
-_COLUMNS: list[Column[ReportLine]] = [
-    Column("WHAT", lambda line: line.what),
-    Column("OUTCOME", lambda line: line.outcome),
-    Column("COUNT", lambda line: line.count),
-    Column("REASON", lambda line: line.reason, free=True),
-    Column("EXAMPLES", lambda line: line.examples, free=True),
-]
+_COLUMNS = out.columns("what, outcome, count, reason*, examples*")
 
 
 @click.group(cls=CommandGroup, name="import")
@@ -61,16 +54,10 @@ def import_() -> None:
     "always be gone, unless this is 0.",
 )
 @click.option("--follow", is_flag=True, help="Run again and again, until Ctrl-C.")
-@click.option(
-    "--every",
-    type=DurationParam(seconds=True),
-    default="60",
-    help="Pause between runs of --follow. [default: 60s]",
-)
+@click.option("--every", type=seconds, default="60", help="Pause between runs of --follow. [default: 60s]")
 @json_flag
 @with_store
 def datahub(
-    wiring: Wiring,
     source: str | None,
     dry_run: bool,
     allow_no_expiry: bool,
@@ -79,7 +66,6 @@ def datahub(
     at_most: int,
     follow: bool,
     every: int,
-    as_json: bool,
     settings: Settings,
 ) -> None:
     """Import from DataHub, beside a running service; run it again to follow DataHub.
@@ -96,7 +82,8 @@ def datahub(
 
     Example: watchword import datahub --from datahub.jsonl --dry-run
     """
-    from watchword.service.datahub_import import ImportOptions
+    from watchword.datahub.service import ImportOptions
+    from watchword.datahub.wiring import open_import
 
     url = settings.datahub_url if source is None else read_datahub_url("--from", source)
     if url is None:
@@ -105,21 +92,21 @@ def datahub(
         raise WrongUse("--follow cannot read standard input again. Name a database or a file.")
     if every < 1:
         raise WrongUse("--every must be at least 1s.")
-    need_store(wiring, settings)
+    need_store(settings)
     wiring.prepare_store(settings, may_migrate=False)
     if settings.datahub_salt is None:
-        warn("WATCHWORD_DATAHUB_SALT is not set here. A service without it rejects every imported token.")
+        out.warn("WATCHWORD_DATAHUB_SALT is not set here. A service without it rejects every imported token.")
     options = ImportOptions(dry_run, allow_no_expiry, allow_root, tokens_only, at_most)
 
     async def work() -> bool:
-        async with wiring.open_import(settings) as importer:
+        async with open_import(settings) as importer:
             if not follow:
-                return await _run(wiring, importer, url, options, settings, as_json=as_json)
+                return await _run(importer, url, options, settings)
             while True:
                 try:
-                    await _run(wiring, importer, url, options, settings, as_json=as_json, quiet=True)
+                    await _run(importer, url, options, settings, quiet=True)
                 except (Fault, OperatorError) as error:
-                    warn(f"{error.message if isinstance(error, Fault) else error} The next run is in {every} s.")
+                    out.warn(f"{error.message if isinstance(error, Fault) else error} The next run is in {every} s.")
                 await asyncio.sleep(every)
 
     if not asyncio.run(work()):
@@ -128,7 +115,7 @@ def datahub(
 
 @import_.command()
 @with_client
-def status(client: "Client", as_json: bool) -> None:
+def status(client: "api.Client") -> None:
     """Show how many tokens came from DataHub, and how many are still accepted.
 
     When none is live any more, DataHub's salt can be removed.
@@ -136,49 +123,47 @@ def status(client: "Client", as_json: bool) -> None:
     Example: watchword import status
     """
     found = client.get_import_status()
-    pairs: dict[str, Cell] = {
-        "Imported tokens": found.tokens,
-        "Live": found.live,
+    pairs: dict[str, out.Cell] = {
+        **out.attributes(found, "Imported tokens=tokens, live"),
         "Of these, used in 30 days": found.used_in_30_days,
         "Of these, never expire": found.never_expiring,
-        "Last one expires": TimeCell(found.last_expires_at, "none"),
-        "Last change by an import": TimeCell(found.last_changed_at, "unknown"),
+        "Last one expires": out.TimeCell(found.last_expires_at, "none"),
+        "Last change by an import": out.TimeCell(found.last_changed_at, "unknown"),
         "Salt of DataHub": "set" if found.has_salt else "not set: every imported token is rejected",
     }
-    show_one(pairs, found, json=as_json)
+    out.show_one(found, pairs)
 
 
 async def _run(
-    wiring: Wiring,
-    importer: "LocalImport",
+    importer: "Callable[..., DataHubImport]",
     url: "DataHubUrl",
     options: "ImportOptions",
     settings: Settings,
     *,
-    as_json: bool,
     quiet: bool = False,
 ) -> bool:
     """Whether nothing had to be refused. With `quiet`, a run that changed nothing prints nothing."""
+    from watchword.datahub.wiring import lock_import, open_datahub
+
     began = time.monotonic()
-    with progress("Importing") as update:
+    with out.progress("Importing") as update:
         # The source is read after the lock is held: what it says is newer than what the import before wrote.
         async with (
-            nullcontext() if options.dry_run else wiring.lock_import(settings),
-            wiring.open_datahub(url) as source,
+            nullcontext() if options.dry_run else lock_import(settings),
+            open_datahub(url) as source,
         ):
             run = importer(source, options, lambda done, total: update("Importing tokens", done, total))
             report = await run.run(str(url))
-    if as_json:
-        shown = {"source": str(url), "dryRun": options.dry_run, "refused": report.refusal}
-        say_json(shown | {"changes": report.changes, "lines": report.lines})
-    elif not quiet or report.changes:
-        show_list(report.lines, _COLUMNS, json=False, empty="")
+    shown = {"source": str(url), "dryRun": options.dry_run, "refused": report.refusal}
+    out.say_json(shown | {"changes": report.changes, "lines": report.lines})
+    if not quiet or report.changes:
+        out.show_table(report.lines, _COLUMNS)
         changes = ", ".join(f"{what} {count:,}" for what, count in report.changes.items()) or "nothing"
         if options.dry_run:
-            say(f"To change: {changes}. This was a dry run: nothing was changed.")
+            out.say(f"To change: {changes}. This was a dry run: nothing was changed.")
         else:
-            say(f"Changed: {changes}. Took {time.monotonic() - began:.1f} s.")
+            out.say(f"Changed: {changes}. Took {time.monotonic() - began:.1f} s.")
     if report.refusal is not None:
-        warn(report.refusal)
+        out.warn(report.refusal)
     sys.stdout.flush()
     return report.refusal is None

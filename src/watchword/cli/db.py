@@ -5,55 +5,34 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 
-from watchword.cli.local import LocalService, Progress, Wiring, need_store, run_locally, with_store
+from watchword.admin.rules import Backup, BackupContents, RestoreChoice, RestorePreview, RestoreResult, describe_rows
+from watchword.basics.errors import OperatorError
+from watchword.cli import output as out
+from watchword.cli.local import Progress, need_store, run_locally, wiring, with_store
 from watchword.cli.options import json_flag, limit_flag, with_settings
-from watchword.cli.output import (
-    Column,
-    TimeCell,
-    byte_size,
-    iso,
-    json_value,
-    plural,
-    progress,
-    say,
-    say_json,
-    show_list,
-    show_result,
-    warn,
-)
 from watchword.cli.run import CommandGroup
 from watchword.client.records import from_millis
-from watchword.domain.actors import system_precondition
-from watchword.domain.admin import Backup, BackupContents, RestoreChoice, RestorePreview, RestoreResult, describe_rows
-from watchword.domain.errors import OperatorError
-from watchword.domain.keys import KeyKind, SealedKey
-from watchword.domain.stores import PostgresUrl, StoreUrl
+from watchword.database.urls import PostgresUrl, StoreUrl
+from watchword.journal.preconditions import system_precondition
 from watchword.settings import Settings, read_store_url
+from watchword.tokens.keys import KeyKind, SealedKey
+
+if TYPE_CHECKING:
+    from watchword.app.services import StoreServices
 
 MAX_SHOWN = 20
 _FILE = click.argument("file", type=click.Path(path_type=Path))
 _SCHEMA = "Schema of {} if that is PostgreSQL. [default: WATCHWORD_DATABASE_SCHEMA]"
-# JSON names of the changes that a restore undoes, and their fields.
-_CHANGES = {
-    "revived": "revived",
-    "unknown": "unknown",
-    "unknownLive": "unknown_live",
-    "holds": "holds",
-    "deletedAccounts": "accounts",
-    "suspensions": "suspended",
-    "linksChanged": "links",
-    "releasedHolds": "released",
-    "resumedActors": "resumed",
-    "policiesChanged": "policies",
-    "membershipsChanged": "memberships",
-    "retentionRulesChanged": "rules",
-    "webhooksChanged": "webhooks",
-    "signingKeysLost": "keys",
-}
+# What a restore undoes, as JSON has it.
+_CHANGES = (
+    *("revived", "unknown", "unknownLive", "holds", "deletedAccounts", "suspensions", "linksChanged", "releasedHolds"),
+    *("resumedActors", "policiesChanged", "membershipsChanged", "retentionRulesChanged", "webhooksChanged"),
+    "signingKeysLost",
+)
 
 
 @click.group(cls=CommandGroup)
@@ -64,31 +43,29 @@ def db() -> None:
 @db.command()
 @json_flag
 @with_store
-def migrate(wiring: Wiring, as_json: bool, settings: Settings) -> None:
+def migrate(settings: Settings) -> None:
     """Create the store, or migrate it to this version's schema. Only this command and `serve` migrate.
 
     Example: watchword db migrate --data-dir ./watchword-data
     """
     done = wiring.prepare_store(settings)
-    show_result(str(done), {"schemaBefore": done.before or None, "schema": done.after}, json=as_json)
+    out.show_result(str(done), {"schemaBefore": done.before or None, "schema": done.after})
 
 
 @db.command()
 @json_flag
 @with_store
-def check(wiring: Wiring, as_json: bool, settings: Settings) -> None:
+def check(settings: Settings) -> None:
     """Check the store's integrity; exit with 1 if a check fails. Safe while the service runs.
 
     Example: watchword db check --data-dir ./watchword-data
     """
-    need_store(wiring, settings)
+    need_store(settings)
     problems: dict[str, str | None] = {}
     for law, problem in wiring.check_store(settings):
         problems[law] = problem
-        if not as_json:
-            say(f"{'ok  ' if problem is None else 'BAD '} {law}{f': {problem}' if problem else ''}")
-    if as_json:
-        say_json([{"check": law, "ok": problem is None, "problem": problem} for law, problem in problems.items()])
+        out.say(f"{'ok  ' if problem is None else 'BAD '} {law}{f': {problem}' if problem else ''}")
+    out.say_json([{"check": law, "ok": problem is None, "problem": problem} for law, problem in problems.items()])
     if any(problems.values()):
         raise SystemExit(1)
 
@@ -98,21 +75,19 @@ def check(wiring: Wiring, as_json: bool, settings: Settings) -> None:
 @click.option("--force", is_flag=True, help="Overwrite FILE if it exists.")
 @json_flag
 @with_store
-def backup(wiring: Wiring, file: Path, force: bool, as_json: bool, settings: Settings) -> None:
+def backup(file: Path, force: bool, settings: Settings) -> None:
     """Back up the store to FILE while the service runs: one consistent, checked snapshot.
 
     Example: watchword db backup /backup/watchword-monday.db
     """
-    need_store(wiring, settings)
+    need_store(settings)
     with _copy_progress() as update:
         made = wiring.back_up_store(settings, file, force, update)
-    if as_json:
-        key = {"masterKey": str(settings.master_key_path), "masterKeyIncluded": False, "masterKeyOpens": made.key_opens}
-        say_json({"file": str(made.file), "bytes": made.size, **_contents_json(made.contents), **key})
-        return
-    say(f"Wrote {made.file}: {byte_size(made.size)}, {_contents(made.contents)}.")
-    say(_about_key(made, settings))
-    say("Without that key the backup cannot be opened; with both, anyone can sign tokens.")
+    key = {"masterKey": str(settings.master_key_path), "masterKeyIncluded": False, "masterKeyOpens": made.key_opens}
+    out.say_json({"file": str(made.file), "bytes": made.size, **_contents_json(made.contents), **key})
+    out.say(f"Wrote {made.file}: {out.byte_size(made.size)}, {_contents(made.contents)}.")
+    out.say(_about_key(made, settings))
+    out.say("Without that key the backup cannot be opened; with both, anyone can sign tokens.")
 
 
 def _about_key(made: Backup, settings: Settings) -> str:
@@ -140,15 +115,7 @@ def _about_key(made: Backup, settings: Settings) -> str:
 )
 @json_flag
 @with_store
-def restore(
-    wiring: Wiring,
-    file: Path,
-    revoke_all: bool,
-    revived: bool,
-    without_current: bool,
-    as_json: bool,
-    settings: Settings,
-) -> None:
+def restore(file: Path, revoke_all: bool, revived: bool, without_current: bool, settings: Settings) -> None:
     """Replace the store with a backup while the service is stopped. The old store is kept beside it.
 
     FILE does not know what was revoked after it was written, so you must choose one of two flags. Without either,
@@ -158,28 +125,25 @@ def restore(
     Example: watchword db restore /backup/watchword-monday.db --revoke-all-issued-before-now
     """
     if revoke_all == revived:
-        _ask_to_choose(wiring.restore_preview(settings, file), as_json=as_json)
+        _ask_to_choose(wiring.restore_preview(settings, file))
     choice = RestoreChoice.REVOKE_ALL if revoke_all else RestoreChoice.ACCEPT_REVIVED
     restored = wiring.restore_store(settings, file, choice, without_current=without_current)
-    if as_json:
-        outcome = {"choice": restored.choice.value, "revoked": restored.revoked, "carriedOver": restored.carried_over}
-        say_json(_preview_json(restored.preview) | outcome | {"store": restored.store, "kept": restored.kept})
-        return
+    outcome = {"choice": restored.choice.value, "revoked": restored.revoked, "carriedOver": restored.carried_over}
+    out.say_json(_preview_json(restored.preview) | outcome | {"store": restored.store, "kept": restored.kept})
     for line in _restored_lines(restored, settings):
-        say(line)
+        out.say(line)
 
 
-def _ask_to_choose(seen: RestorePreview, *, as_json: bool) -> NoReturn:
-    if as_json:
-        say_json(_preview_json(seen))
+def _ask_to_choose(seen: RestorePreview) -> NoReturn:
+    out.say_json(_preview_json(seen))
     since = seen.since
     if since is None:
         revived, kept = f"tokens revoked since are valid again: how many is unknown, {seen.unknown_reason}", ""
     else:
         lost = f"; loses {since.protections}" if since.protections else ""
-        revived = f"{len(since.revived):,} of them, revoked since, are valid again{lost}"
+        revived = f"{len(since.names['revived']):,} of them, revoked since, are valid again{lost}"
         kept = f"; carries over {since.protections}" if since.protections else ""
-    warn(
+    out.warn(
         f"Choose --{RestoreChoice.REVOKE_ALL.value} (revokes all {_unrevoked(seen.contents)} of {seen.file}{kept}) "
         f"or --{RestoreChoice.ACCEPT_REVIVED.value} ({revived}). Nothing was changed."
     )
@@ -193,32 +157,33 @@ def _restored_lines(restored: RestoreResult, settings: Settings) -> Iterator[str
         yield f"Revoked now: all {_unrevoked(seen.contents)} in it."
     elif since is None:
         yield f"Tokens revoked after the backup are valid again: which is unknown, {seen.unknown_reason}."
-        yield f"The backup holds {plural(seen.contents.live, 'live token')}."
+        yield f"The backup holds {out.plural(seen.contents.live, 'live token')}."
     else:
-        yield f"Revoked tokens that are valid again: {len(since.revived):,}."
-        yield from (f"  {token_id}" for token_id in since.revived[:MAX_SHOWN])
-        if len(since.revived) > MAX_SHOWN:
-            yield f"  and {len(since.revived) - MAX_SHOWN:,} more: --json lists all"
+        yield f"Revoked tokens that are valid again: {len(since.names['revived']):,}."
+        yield from (f"  {token_id}" for token_id in since.names["revived"][:MAX_SHOWN])
+        if len(since.names["revived"]) > MAX_SHOWN:
+            yield f"  and {len(since.names['revived']) - MAX_SHOWN:,} more: --json lists all"
     if since is None:
         if restored.choice is RestoreChoice.REVOKE_ALL:
             yield f"Carried over: no holds, deleted accounts, suspensions and links, {seen.unknown_reason}."
     else:
-        yield f"Tokens created after the backup, now unknown: {since.unknown:,} ({since.unknown_live:,} live)."
+        unknown, live = since.counts["unknown"], since.counts["unknownLive"]
+        yield f"Tokens created after the backup, now unknown: {unknown:,} ({live:,} live)."
         if since.protections:
             what = "Carried over from" if restored.carried_over else "Lost with"
             yield f"{what} the old store: {since.protections}."
-        if since.released:
-            yield f"Series released since, held again: {', '.join(since.released)}."
-        if since.resumed:
-            yield f"Actors resumed since, suspended again: {', '.join(since.resumed)}."
+        if since.names["releasedHolds"]:
+            yield f"Series released since, held again: {', '.join(since.names['releasedHolds'])}."
+        if since.names["resumedActors"]:
+            yield f"Actors resumed since, suspended again: {', '.join(since.names['resumedActors'])}."
         undone = {
-            "Policies that differ from the old store": since.policies,
-            "Group memberships that differ": since.memberships,
-            "Retention rules that differ": since.rules,
-            "Webhooks that differ": since.webhooks,
+            "Policies that differ from the old store": since.counts["policiesChanged"],
+            "Group memberships that differ": since.counts["membershipsChanged"],
+            "Retention rules that differ": since.counts["retentionRulesChanged"],
+            "Webhooks that differ": since.counts["webhooksChanged"],
         }
         yield from (f"{what}: {count:,}." for what, count in undone.items() if count)
-        if since.keys:
+        if since.counts["signingKeysLost"]:
             yield "An older signing key is in use again. If it was rotated for a reason, run: watchword keys rotate"
     if restored.kept is not None:
         kind = "the schema " if settings.is_shared else ""
@@ -237,16 +202,7 @@ def _unrevoked(contents: BackupContents) -> str:
 @click.option("--to-schema", help=_SCHEMA.format("--to"))
 @json_flag
 @with_settings("data_dir", "master_key_file")
-@click.pass_obj
-def copy(
-    wiring: Wiring,
-    source: str,
-    target: str,
-    from_schema: str | None,
-    to_schema: str | None,
-    as_json: bool,
-    settings: Settings,
-) -> None:
+def copy(source: str, target: str, from_schema: str | None, to_schema: str | None, settings: Settings) -> None:
     """Copy a store into an empty one of either kind, with the service stopped, and compare both.
 
     A URL must not hold a password, which every user of this machine could read: put it into ~/.pgpass.
@@ -257,15 +213,17 @@ def copy(
     there = read_store_url("--to", target, "--to-schema", to_schema, settings)
     with _copy_progress() as update:
         copied = wiring.copy_store(settings, here, there, update)
-    if as_json:
-        stores = {"from": _store_name(here), "to": _store_name(there)}
-        key = {"masterKey": str(settings.master_key_path), "masterKeyIncluded": False}
-        say_json({**stores, "rows": copied.rows, "sha256": copied.digest, **key})
-        return
-    say(f"Copied {_store_name(here)} to {_store_name(there)}: {describe_rows(copied.rows) or 'nothing, it is empty'}.")
-    say(f"Both hold the same: sha256 {copied.digest}")
-    say(f"The master key was NOT copied. Start the service on the copy with {settings.master_key_path},")
-    say(f"and run no service on {_store_name(here)} any more: a token revoked in one store stays valid in the other.")
+    stores = {"from": _store_name(here), "to": _store_name(there)}
+    key = {"masterKey": str(settings.master_key_path), "masterKeyIncluded": False}
+    out.say_json({**stores, "rows": copied.rows, "sha256": copied.digest, **key})
+    out.say(
+        f"Copied {_store_name(here)} to {_store_name(there)}: {describe_rows(copied.rows) or 'nothing, it is empty'}."
+    )
+    out.say(f"Both hold the same: sha256 {copied.digest}")
+    out.say(f"The master key was NOT copied. Start the service on the copy with {settings.master_key_path},")
+    out.say(
+        f"and run no service on {_store_name(here)} any more: a token revoked in one store stays valid in the other."
+    )
 
 
 def _store_name(place: StoreUrl) -> str:
@@ -274,26 +232,27 @@ def _store_name(place: StoreUrl) -> str:
 
 @contextmanager
 def _copy_progress() -> Iterator[Progress]:
-    with progress("Copying") as update:
+    with out.progress("Copying") as update:
         yield lambda done, total: update("Copying", done, total)
 
 
 def _preview_json(seen: RestorePreview) -> dict[str, object]:
+    changes: dict[str, object] = {} if seen.since is None else {**seen.since.names, **seen.since.counts}
     return {
         "file": str(seen.file),
         **_contents_json(seen.contents),
         "compared": seen.since is not None,
         "notComparedBecause": seen.unknown_reason,
-        **{name: getattr(seen.since, field, None) for name, field in _CHANGES.items()},
+        **{name: changes.get(name) for name in _CHANGES},
     }
 
 
 def _contents_json(contents: BackupContents) -> dict[str, object]:
-    return {name: value for name, value in json_value(contents).items() if name != "unrevoked"}
+    return {name: value for name, value in out.json_value(contents).items() if name != "unrevoked"}
 
 
 def _contents(contents: BackupContents) -> str:
-    return f"{plural(contents.tokens, 'token')} ({contents.live:,} live), schema version {contents.schema_version}"
+    return f"{out.plural(contents.tokens, 'token')} ({contents.live:,} live), schema version {contents.schema_version}"
 
 
 @click.group(cls=CommandGroup)
@@ -305,19 +264,19 @@ def keys() -> None:
 @limit_flag()
 @json_flag
 @with_store
-def list_keys(wiring: Wiring, limit: int, as_json: bool, settings: Settings) -> None:
+def list_keys(settings: Settings) -> None:
     """List signing keys, newest first. The first signs; the others stay published until their last token has expired.
     The last line is the next key, which is published and signs after the next rotation.
 
     Example: watchword keys list --json
     """
 
-    async def read(service: LocalService) -> tuple[tuple[SealedKey, ...], SealedKey]:
+    async def read(service: "StoreServices") -> tuple[tuple[SealedKey, ...], SealedKey]:
         return await service.keys.all(), await service.keys.following()
 
-    found, following = run_locally(wiring, settings, read)
+    found, following = run_locally(settings, read)
     rows = [_key_row(key, "signs" if key.retired_at is None else "retired") for key in found]
-    show_list([*rows, _key_row(following, "next")], _KEY_COLUMNS, json=as_json, limit=limit, empty="")
+    out.show_list([*rows, _key_row(following, "next")], _KEY_COLUMNS, "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -330,13 +289,12 @@ class _KeyRow:
     published_until: datetime | None
 
 
-_KEY_COLUMNS: list[Column[_KeyRow]] = [
-    Column("ID", lambda key: key.kid),
-    Column("KIND", lambda key: key.kind),
-    Column("STATE", lambda key: key.state),
-    Column("CREATED", lambda key: TimeCell(key.created_at)),
-    Column("PUBLISHED UNTIL", lambda key: TimeCell(key.published_until, "removed") if key.state == "retired" else None),
-]
+_KEY_COLUMNS = out.columns(
+    "ID=kid, kind, state, CREATED=created_at",
+    out.Column(
+        "PUBLISHED UNTIL", lambda key: out.TimeCell(key.published_until, "removed") if key.state == "retired" else None
+    ),
+)
 
 
 def _key_row(key: SealedKey, state: str) -> _KeyRow:
@@ -348,7 +306,7 @@ def _key_row(key: SealedKey, state: str) -> _KeyRow:
 @click.option("--kind", type=click.Choice([kind.name.lower() for kind in KeyKind]), help="Change to keys of this kind.")
 @json_flag
 @with_store
-def rotate(wiring: Wiring, kind: str | None, as_json: bool, settings: Settings) -> None:
+def rotate(kind: str | None, settings: Settings) -> None:
     """Sign with the next key from now on, on every instance. Existing tokens stay valid.
 
     With --kind and a next key of another kind, publish one of that kind instead: it signs when you run the command
@@ -359,35 +317,34 @@ def rotate(wiring: Wiring, kind: str | None, as_json: bool, settings: Settings) 
     """
     by = system_precondition("command line")
 
-    async def run(service: LocalService) -> tuple[str, dict[str, str | None]]:
+    async def run(service: "StoreServices") -> tuple[str, dict[str, str | None]]:
         prepared = None if kind is None else await service.keys.prepare(by, KeyKind[kind.upper()])
         if prepared is None or prepared.waits_until is None:
             key = await service.keys.rotate(by)
             return f"Signing with {key.kid} ({key.kind.value}) from now on.", _rotated(key, None)
         key = prepared.key
-        again = f"Run this again after {iso(prepared.waits_until)}, when services that cache the keys know it."
+        again = f"Run this again after {out.iso(prepared.waits_until)}, when services that cache the keys know it."
         if not prepared.is_new:
             raise OperatorError(
-                f"{key.kid} ({key.kind.value}) was published at {iso(key.created_at)}. {again} To sign with it now: "
-                "watchword keys rotate"
+                f"{key.kid} ({key.kind.value}) was published at {out.iso(key.created_at)}. {again} "
+                "To sign with it now: watchword keys rotate"
             )
         sentence = f"Published {key.kid} ({key.kind.value}). It does not sign yet. {again}"
         return sentence, _rotated(key, prepared.waits_until)
 
-    sentence, record = run_locally(wiring, settings, run)
-    show_result(sentence, record, json=as_json)
+    sentence, record = run_locally(settings, run)
+    out.show_result(sentence, record)
 
 
 def _rotated(key: SealedKey, waits_until: int | None) -> dict[str, str | None]:
-    waits = None if waits_until is None else iso(waits_until)
+    waits = None if waits_until is None else out.iso(waits_until)
     return {"kid": key.kid, "kind": key.kind.value, "state": "next" if waits else "signs", "waitsUntil": waits}
 
 
 @keys.command()
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
 @json_flag
-@click.pass_obj
-def master(wiring: Wiring, file: Path, as_json: bool) -> None:
+def master(file: Path) -> None:
     """Create a master key for a store on PostgreSQL. Every instance needs the same one: WATCHWORD_MASTER_KEY_FILE.
 
     It encrypts the signing keys. Keep a copy apart from the database's backups. An existing file is not overwritten.
@@ -396,4 +353,4 @@ def master(wiring: Wiring, file: Path, as_json: bool) -> None:
     """
     wiring.make_key(file)
     sentence = f"Created {file}. Keep a copy in a safe place: without it the store cannot be opened."
-    show_result(sentence, {"file": str(file)}, json=as_json)
+    out.show_result(sentence, {"file": str(file)})

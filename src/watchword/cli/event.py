@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from watchword.cli.options import ActorParam, TimeParam, limit_flag, page_size, repeatable, urns_flag
-from watchword.cli.output import Column, TimeCell, json_text, say, say_json, show_list
-from watchword.cli.remote import patiently, with_client
+from watchword import client as api
+from watchword.cli import output as out
+from watchword.cli.options import actor_urn, page_size, repeatable, time_ago
+from watchword.cli.remote import patiently, with_list
 from watchword.cli.run import CommandGroup, WrongUse
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from watchword.client import Client, EventAction, EventInfo
 
 FOLLOW_SECONDS = 1.0
 LATE, LATEST, LATEST_EVERY = timedelta(seconds=10), timedelta(seconds=75), 10
@@ -25,18 +25,14 @@ LATE, LATEST, LATEST_EVERY = timedelta(seconds=10), timedelta(seconds=75), 10
 than a minute. So each look goes back by the first, and one in ten by the second.
 """
 
-_COLUMNS: "list[Column[EventInfo]]" = [
-    Column("AT", lambda event: TimeCell(event.at)),
-    Column("ACTION", lambda event: event.action),
-    Column("ACTOR", lambda event: event.actor_urn, name=lambda event: event.actor_name),
-    Column("TARGET", lambda event: event.target, free=True, name=lambda event: event.target_name),
-    Column("FROM", lambda event: event.peer),
-    Column("DETAIL", lambda event: json_text(event.detail) if event.detail else None, free=True),
-]
-_ACTION_COLUMNS: "list[Column[EventAction]]" = [
-    Column("ACTION", lambda action: action.name),
-    Column("DESCRIPTION", lambda action: action.description, free=True),
-]
+_COLUMNS = out.columns(
+    "at, action",
+    out.Column("ACTOR", "actor_urn", name="actor_name"),
+    out.Column("TARGET", "target", free=True, name="target_name"),
+    "FROM=peer",
+    out.Column("DETAIL", lambda event: out.json_text(event.detail) if event.detail else None, free=True),
+)
+_ACTION_COLUMNS = out.columns("ACTION=name, description*")
 
 
 @click.group(cls=CommandGroup)
@@ -45,17 +41,15 @@ def event() -> None:
 
 
 @event.command("list")
-@repeatable("--actor", "actors", "ACTOR", "Events of this actor.", type=ActorParam())
-@repeatable("--about", "about", "ACTOR", "Events about this actor or its tokens.", type=ActorParam())
+@repeatable("--actor", "actors", "ACTOR", "Events of this actor.", type=actor_urn)
+@repeatable("--about", "about", "ACTOR", "Events about this actor or its tokens.", type=actor_urn)
 @repeatable("--action", "actions", "WORD", "Events with this action. `watchword event actions` lists them.")
 @repeatable("--target", "targets", "TEXT", "Events on this id or URN.")
-@click.option("--since", type=TimeParam(ago=True), help="From a date, a time, or a duration back such as 1d.")
-@click.option("--until", type=TimeParam(ago=True), help="Before a date, a time, or a duration back.")
+@click.option("--since", type=time_ago, help="From a date, a time, or a duration back such as 1d.")
+@click.option("--until", type=time_ago, help="Before a date, a time, or a duration back.")
 @click.option("--follow", is_flag=True, help="Print events oldest first, then new ones as they happen, until Ctrl-C.")
-@urns_flag
-@limit_flag(default=100)
-@with_client
-def list_events(client: "Client", limit: int, as_json: bool, follow: bool, urns: bool, **filters: Any) -> None:
+@with_list(100, urns=True)
+def list_events(client: "api.Client", follow: bool, **filters: Any) -> None:
     """List events, newest first. With --follow and --json, each line is one event.
 
     Example: watchword event list --action token.created --since 1d
@@ -65,26 +59,26 @@ def list_events(client: "Client", limit: int, as_json: bool, follow: bool, urns:
     if follow and filters["until"] is not None:
         raise WrongUse("Pass --follow or --until, not both.")
     if follow:
-        for found in _follow(client, limit, filters):
-            _print_event(found, as_json=as_json)
+        for found in _follow(client, out.flag("limit"), filters):
+            _print_event(found)
         return
-    events = client.events(**filters, page_size=page_size(limit))
-    show_list(events, _COLUMNS, json=as_json, limit=limit, empty="No events.", urns=urns)
+    events = client.events(**filters, page_size=page_size())
+    out.show_list(events, _COLUMNS, "No events.")
 
 
-def _follow(client: "Client", limit: int, filters: dict[str, Any]) -> "Iterator[EventInfo]":
+def _follow(client: "api.Client", limit: int, filters: dict[str, Any]) -> "Iterator[api.EventInfo]":
     """The latest events, oldest first, then each new one."""
-    recent: list[EventInfo] = []
+    recent: list[api.EventInfo] = []
     requested = filters["since"]
     newest = _newest(client)
-    for one in client.events(**filters, page_size=page_size(limit)):
+    for one in client.events(**filters, page_size=page_size()):
         if limit and len(recent) >= limit and one.at < recent[0].at - LATEST:
             break
         recent.append(one)
     yield from reversed(recent[: limit or None])
     seen = {one.id: one.at for one in recent}
 
-    def poll() -> "Iterator[tuple[datetime | None, list[EventInfo]]]":
+    def poll() -> "Iterator[tuple[datetime | None, list[api.EventInfo]]]":
         while True:
             yield _newest(client), [one for one in client.events(**filters) if one.id not in seen]
             sys.stdout.flush()
@@ -102,26 +96,22 @@ def _follow(client: "Client", limit: int, filters: dict[str, Any]) -> "Iterator[
         seen |= {one.id: one.at for one in found}
 
 
-def _newest(client: "Client") -> "datetime | None":
+def _newest(client: "api.Client") -> "datetime | None":
     """When the newest event happened."""
     return next((one.at for one in client.events(page_size=1)), None)
 
 
-def _print_event(found: "EventInfo", *, as_json: bool) -> None:
-    if as_json:
-        say_json(found)
-        return
-    detail = json_text(found.detail) if found.detail else ""
-    words = TimeCell(found.at).iso, found.action, found.actor_urn, found.target, detail
-    say("  ".join(word for word in words if word))
+def _print_event(found: "api.EventInfo") -> None:
+    detail = out.json_text(found.detail) if found.detail else ""
+    words = out.iso(found.at), found.action, found.actor_urn, found.target, detail
+    out.show_result("  ".join(word for word in words if word), found)
 
 
 @event.command("actions")
-@limit_flag()
-@with_client
-def list_actions(client: "Client", limit: int, as_json: bool) -> None:
+@with_list()
+def list_actions(client: "api.Client") -> None:
     """List the actions that leave an event: the values of --action.
 
     Example: watchword event actions
     """
-    show_list(client.event_actions(), _ACTION_COLUMNS, json=as_json, limit=limit, empty="No actions.")
+    out.show_list(client.event_actions(), _ACTION_COLUMNS, "No actions.")

@@ -7,24 +7,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from watchword import client as api
+from watchword.basics.errors import OperatorError
+from watchword.basics.names import DEFAULT_URL
+from watchword.basics.secret import Secret
+from watchword.cli import output as out
 from watchword.cli.options import json_flag, limit_flag
-from watchword.cli.output import (
-    Cell,
-    Column,
-    TimeCell,
-    iso,
-    one_line,
-    plural,
-    progress,
-    show_list,
-    show_one,
-    show_result,
-    warn,
-)
 from watchword.cli.remote import (
     can_ask,
     complete_profiles,
@@ -38,14 +30,9 @@ from watchword.cli.remote import (
 )
 from watchword.cli.run import Command, CommandGroup, WrongUse, read_input
 from watchword.client.errors import BadRequest, NotFound, RequestRejected, Unauthenticated, Unavailable, Unreachable
-from watchword.client.profiles import DEFAULT_URL, ChosenServer, Profile, Profiles, is_profile_name
-from watchword.client.records import DeviceLogin, read_claims
-from watchword.domain.devices import MAX_HOST
-from watchword.domain.errors import OperatorError
-from watchword.domain.secret import Secret
-
-if TYPE_CHECKING:
-    from watchword.client import Client
+from watchword.client.profiles import ChosenServer, Profile, Profiles, is_profile_name
+from watchword.client.records import read_claims
+from watchword.signin.device_rules import MAX_HOST
 
 SLOWER_SECONDS = 5
 
@@ -56,7 +43,7 @@ SLOWER_SECONDS = 5
 @click.option("--device", is_flag=True, help="Print a code and an address instead of opening a browser.")
 @click.option("--token", "by_token", is_flag=True, help="Prompt for a token instead.")
 @json_flag
-def login(url: str | None, profile: str | None, device: bool, by_token: bool, as_json: bool) -> None:
+def login(url: str | None, profile: str | None, device: bool, by_token: bool) -> None:
     """Sign in to a server and store its token for later commands.
 
     At a terminal, a browser opens on the server's page, where you compare a code and approve. Without a display, or
@@ -86,28 +73,28 @@ def login(url: str | None, profile: str | None, device: bool, by_token: bool, as
         else:
             token = read_token(read_input, "Standard input")
         shown = _store(profiles, chosen, token)
-    show_one(*shown, json=as_json)
+    out.show_one(*shown)
     if settings.token is not None:
-        warn("WATCHWORD_TOKEN is set and takes precedence over the stored token. Unset it.")
+        out.warn("WATCHWORD_TOKEN is set and takes precedence over the stored token. Unset it.")
 
 
-def _store(profiles: Profiles, chosen: Profile, token: Secret[str]) -> tuple[dict[str, Cell], dict[str, Any]]:
-    """Try the token, then store it. Returns what to show of it, for people and for programs."""
+def _store(profiles: Profiles, chosen: Profile, token: Secret[str]) -> tuple[dict[str, Any], dict[str, out.Cell]]:
+    """Try the token, then store it. Returns what to show of it, for programs and for people."""
     claims = read_claims(token)
     expires_at = None if claims is None else claims.expires_at
     with open_client(ChosenServer(chosen.url), token) as client:
         urn = client.me().urn
         privileges = client.granted_privileges(urn)
-        pairs: dict[str, Cell] = {"Profile": chosen.name, "Server": chosen.url, "URN": urn, "Privileges": privileges}
         record: dict[str, Any] = {"profile": chosen.name, "url": chosen.url, "urn": urn, "privileges": privileges}
+        pairs: dict[str, out.Cell] = dict(zip(("Profile", "Server", "URN", "Privileges"), record.values(), strict=True))
         with suppress(RequestRejected):  # the token's scopes, or its actor's privileges, may not allow it to see itself
             found = client.find_token(token)
             pairs |= {} if found.scopes is None else {"Limited to": found.scopes or "nothing"}
             record |= {"tokenId": found.id, "scopes": found.scopes}
             expires_at = found.expires_at_once_used or found.expires_at
     profiles.store(chosen, token)
-    pairs |= {"Expires": TimeCell(expires_at, "never"), "Stored in": str(profiles.token_file(chosen))}
-    return pairs, {**record, "expiresAt": expires_at and iso(expires_at)}
+    pairs |= {"Expires": out.TimeCell(expires_at, "never"), "Stored in": str(profiles.token_file(chosen))}
+    return {**record, "expiresAt": expires_at and out.iso(expires_at)}, pairs
 
 
 @contextmanager
@@ -120,9 +107,9 @@ def _revoked_unless_stored(url: str, token: Secret[str]) -> Iterator[None]:
             with open_client(ChosenServer(url), None) as client:
                 client.revoke_by_possession(token)
         except Exception:  # noqa: BLE001 - after any failure the token is still live
-            warn("The token of this terminal was not stored, and could not be revoked. Revoke it in the console.")
+            out.warn("The token of this terminal was not stored, and could not be revoked. Revoke it in the console.")
         else:
-            warn("The token of this terminal was not stored, and was revoked.")
+            out.warn("The token of this terminal was not stored, and was revoked.")
         raise
 
 
@@ -135,21 +122,21 @@ def _approved_token(chosen: Profile, *, browser: bool) -> Secret[str]:
             raise OperatorError(
                 f"{chosen.url} has no device authorization. Sign in with a token: watchword login --token"
             ) from None
-        address = one_line(started.verification_uri_complete)
+        address = out.one_line(started.verification_uri_complete)
         has_opened = browser and _open_browser(address)
-        minutes = plural(round(started.expires_in / 60), "minute")
-        click.echo(f"Code:    {one_line(started.user_code)}\nAddress: {address}", err=True)
+        minutes = out.plural(round(started.expires_in / 60), "minute")
+        click.echo(f"Code:    {out.one_line(started.user_code)}\nAddress: {address}", err=True)
         where = "in the browser that opened" if has_opened else "in a browser at this address"
         click.echo(f"Compare the code {where} and approve, within {minutes}.", err=True)
         try:
-            with progress("Waiting for approval; Ctrl-C to cancel", bar=False):
+            with out.progress("Waiting for approval; Ctrl-C to cancel", bar=False):
                 return _poll(client, started)
         except KeyboardInterrupt:
             click.echo("\nCancelled. You are not signed in.", err=True)
             raise
 
 
-def _poll(client: "Client", started: DeviceLogin) -> Secret[str]:
+def _poll(client: "api.Client", started: "api.DeviceLogin") -> Secret[str]:
     interval, ends = started.interval, time.monotonic() + started.expires_in
     while time.monotonic() < ends:
         time.sleep(interval)
@@ -202,7 +189,7 @@ def _chosen_profile(profiles: Profiles, url: str | None, name: str | None) -> Pr
 @profile_flag("Profile to remove. [WATCHWORD_PROFILE; default: the current one]")
 @click.option("--keep-token", is_flag=True, help="Do not revoke the token: other machines use it.")
 @json_flag
-def logout(profile: str | None, keep_token: bool, as_json: bool) -> None:
+def logout(profile: str | None, keep_token: bool) -> None:
     """Revoke the token that `watchword login` stored, and delete it.
 
     Example: watchword logout
@@ -221,7 +208,7 @@ def logout(profile: str | None, keep_token: bool, as_json: bool) -> None:
     profiles.remove(found)
     outcome = "Its token is still valid." if keep_token else "Its token was revoked."
     sentence = f"Signed out of {found.url} (profile {found.name}). {outcome}"
-    show_result(sentence, {"profile": found.name, "url": found.url, "revoked": not keep_token}, json=as_json)
+    out.show_result(sentence, {"profile": found.name, "url": found.url, "revoked": not keep_token})
 
 
 @click.group(cls=CommandGroup)
@@ -238,18 +225,18 @@ class _ProfileRow:
     problem: str | None
 
 
-_COLUMNS: list[Column[_ProfileRow]] = [
-    Column("NAME", lambda row: row.name),
-    Column("CURRENT", lambda row: "yes" if row.current else None),
-    Column("EXPIRES", lambda row: TimeCell(row.expires_at, "never") if row.problem is None else "unknown"),
-    Column("SERVER", lambda row: row.url),
-]
+_COLUMNS = out.columns(
+    "name",
+    out.Column("CURRENT", lambda row: "yes" if row.current else None),
+    out.Column("EXPIRES", lambda row: out.TimeCell(row.expires_at, "never") if row.problem is None else "unknown"),
+    "SERVER=url",
+)
 
 
 @profile.command("list")
 @limit_flag()
 @json_flag
-def list_profiles(limit: int, as_json: bool) -> None:
+def list_profiles() -> None:
     """List profiles and when their tokens expire.
 
     Example: watchword profile list
@@ -257,24 +244,22 @@ def list_profiles(limit: int, as_json: bool) -> None:
     profiles = stored_profiles()
     current = load_client().profile or profiles.current
     rows = [_row(profiles, one, current=one.name == current) for one in profiles.all()]
-    show_list(rows, _COLUMNS, json=as_json, limit=limit, empty="No profiles. Create one: watchword login")
+    out.show_list(rows, _COLUMNS, "No profiles. Create one: watchword login")
 
 
 def _row(profiles: Profiles, one: Profile, *, current: bool) -> _ProfileRow:
-    claims, problem = None, "not a Watchword token"
     try:
         claims = read_claims(profiles.token(one))
+        problem = None if claims else "not a Watchword token"
     except OperatorError as error:
-        problem = str(error)
-    if claims is None:
-        return _ProfileRow(one.name, one.url, current, None, problem)
-    return _ProfileRow(one.name, one.url, current, claims.expires_at, None)
+        claims, problem = None, str(error)
+    return _ProfileRow(one.name, one.url, current, claims.expires_at if claims else None, problem)
 
 
 @profile.command()
 @click.argument("name", shell_complete=complete_profiles)
 @json_flag
-def use(name: str, as_json: bool) -> None:
+def use(name: str) -> None:
     """Make NAME the current profile.
 
     Example: watchword profile use tokens.example.org
@@ -283,12 +268,12 @@ def use(name: str, as_json: bool) -> None:
     found = profiles.get(name)
     profiles.use(found.name)
     sentence = f"{found.name} is the current profile: {found.url}"
-    show_result(sentence, {"profile": found.name, "url": found.url}, json=as_json)
+    out.show_result(sentence, {"profile": found.name, "url": found.url})
 
 
 @click.command(cls=Command)
 @with_client
-def whoami(client: "Client", as_json: bool) -> None:
+def whoami(client: "api.Client") -> None:
     """Show who the server takes you for, your privileges and your scopes.
 
     Example: watchword whoami --as alice
@@ -297,6 +282,6 @@ def whoami(client: "Client", as_json: bool) -> None:
     privileges = client.granted_privileges(me.urn)
     scopes = client.granted_scopes(me.urn)
     record = {"urn": me.urn, "username": me.username, "privileges": privileges, "scopes": scopes}
-    pairs: dict[str, Cell] = {"URN": me.urn, "Privileges": privileges}
+    pairs: dict[str, out.Cell] = {"URN": me.urn, "Privileges": privileges}
     pairs |= {"Scopes": scopes} if scopes else {}
-    show_one(pairs, record, json=as_json)
+    out.show_one(record, pairs)

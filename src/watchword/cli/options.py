@@ -8,11 +8,12 @@ from typing import Any
 
 import click
 
+from watchword.basics.errors import Fault
+from watchword.basics.files import trust_group
+from watchword.basics.names import USER_PREFIX, check_urn
+from watchword.basics.times import SPAN_FORMS, Duration, parse_span
+from watchword.cli.output import flag
 from watchword.cli.run import WrongUse
-from watchword.domain.errors import Fault
-from watchword.domain.lifetimes import SPAN_FORMS, Duration, parse_span
-from watchword.domain.names import USER_PREFIX, check_urn
-from watchword.files import trust_group
 from watchword.settings import TABLE, Setting, load
 
 _BY_NAME = {setting.name: setting for setting in TABLE}
@@ -27,27 +28,28 @@ def add_options(*options: Decorator) -> Decorator:
     return lambda command: reduce(lambda decorated, option: option(decorated), reversed(options), command)
 
 
+def _shared(*names: str, text: str, **how: Any) -> Decorator:
+    """A flag whose value `output.flag` returns; the command does not get it."""
+
+    def keep(context: click.Context, parameter: click.Parameter, value: Any) -> None:
+        context.meta[f"watchword.{parameter.name}"] = value
+
+    return click.option(*names, expose_value=False, callback=keep, help=text, **how)
+
+
 _FORMAT = click.Choice(("text", "json"), case_sensitive=False)
-urns_flag = click.option("--urns", is_flag=True, help="On a terminal, show actors by URN instead of by name.")
-yes_flag = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
-
-
-def json_flag(command: CommandFunction) -> CommandFunction:
-    """Add --json and -o; the command gets `as_json`."""
-
-    @click.option("-o", "--output", type=_FORMAT, help="Output format; -o json is --json.")
-    @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-    @wraps(command)
-    def run(*args: Any, as_json: bool, output: str | None, **flags: Any) -> Any:
-        return command(*args, as_json=as_json or output == "json", **flags)
-
-    return run
+urns_flag = _shared("--urns", is_flag=True, text="On a terminal, show actors by URN instead of by name.")
+yes_flag = _shared("--yes", is_flag=True, text="Do not ask for confirmation.")
+json_flag = add_options(
+    _shared("-o", "--output", type=_FORMAT, text="Output format; -o json is --json."),
+    _shared("--json", "as_json", is_flag=True, text="Print JSON."),
+)
 
 
 def limit_flag(default: int = 0) -> Decorator:
-    """Add --limit; the command gets `limit`, where 0 is no limit."""
+    """Add --limit, where 0 is no limit."""
     text = "Show at most this many; 0 shows all."
-    return click.option("--limit", type=click.IntRange(0), default=default, show_default=True, help=text)
+    return _shared("--limit", type=click.IntRange(0), default=default, show_default=True, text=text)
 
 
 def repeatable(flag: str, name: str, metavar: str, text: str, **how: Any) -> Decorator:
@@ -61,78 +63,77 @@ def need_change(values: Mapping[str, Any]) -> None:
         raise WrongUse("Pass what to change, such as --name.")
 
 
-def page_size(limit: int) -> int:
-    """How many rows to ask the server for at a time."""
-    return min(1_000, (limit or 1_000) + 1)
+def page_size() -> int:
+    """How many rows to ask the server for at a time: no more than --limit needs."""
+    return min(1_000, (flag("limit") or 1_000) + 1)
 
 
 def full_urn(word: str, prefix: str) -> str:
     return word if word.startswith("urn:") else prefix + word
 
 
-class ActorParam(click.ParamType[str]):
-    """An actor: its URN, or a name for urn:li:corpuser:NAME. With `may_be_empty`, an empty word removes what is set."""
-
-    name = "actor"
-
-    def __init__(self, *, may_be_empty: bool = False) -> None:
-        self._may_be_empty = may_be_empty
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        if not value and self._may_be_empty:
-            return ""
-        try:
-            return check_urn(full_urn(value, USER_PREFIX) if value else value, "it")
-        except Fault:
-            self.fail("must be a user name such as alice, or a URN such as urn:li:corpuser:alice.", param, ctx)
+# Types of values: functions, which raise what is wrong with a value.
 
 
-class DurationParam(click.ParamType[int]):
-    """A duration, in milliseconds. With `seconds`, it is in seconds, and a bare number is too."""
-
-    name = "duration"
-
-    def __init__(self, *, seconds: bool = False) -> None:
-        self._seconds = seconds
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        span = parse_span(f"{value}s" if self._seconds and value.isdecimal() else value)
-        if span is None:
-            self.fail(f"must be a duration such as {SPAN_FORMS}.", param, ctx)
-        return span // 1000 if self._seconds else span
+def actor_urn(word: str) -> str:
+    """An actor: its URN, or a name for urn:li:corpuser:NAME."""
+    try:
+        return check_urn(full_urn(word, USER_PREFIX) if word else word, "it")
+    except Fault:
+        expected = "must be a user name such as alice, or a URN such as urn:li:corpuser:alice."
+        raise click.BadParameter(expected) from None
 
 
-class LifetimeParam(click.ParamType[str]):
+def actor_or_empty(word: str) -> str:
+    """An actor, or an empty word, which removes what is set."""
+    return word and actor_urn(word)
+
+
+def duration(word: str) -> int:
+    """A duration, in milliseconds."""
+    span = parse_span(word)
+    if span is None:
+        raise click.BadParameter(f"must be a duration such as {SPAN_FORMS}.")
+    return span
+
+
+def seconds(word: str) -> int:
+    """A duration, in seconds, as a bare number is too."""
+    return duration(f"{word}s" if word.isdecimal() else word) // 1000
+
+
+def lifetime(word: str) -> str:
     """A duration as the API takes it: a name such as ONE_DAY, or ISO 8601."""
-
-    name = "duration"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        if value.upper() in Duration.__members__:
-            return str(value.upper())
-        return f"PT{DurationParam().convert(value, param, ctx) // 1000}S"
+    return word.upper() if word.upper() in Duration.__members__ else f"PT{duration(word) // 1000}S"
 
 
-class TimeParam(click.ParamType[datetime]):
-    """A date, a time or a duration from or before now."""
+def time_ago(word: str) -> datetime:
+    """A date, a time or a duration before now."""
+    return _time(word, -1)
 
-    name = "time"
 
-    def __init__(self, *, ago: bool) -> None:
-        self._ago = ago
+def time_ahead(word: str) -> datetime:
+    """A date, a time or a duration from now."""
+    return _time(word, 1)
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
-        from watchword.client.records import from_millis  # a server does not load the client
 
-        if (span := parse_span(value)) is not None:
-            return from_millis(time.time_ns() // 1_000_000 + (-span if self._ago else span))
-        try:
-            moment = datetime.fromisoformat(value)
-        except ValueError:
-            self.fail(
-                "must be a date (2026-12-31), a time (2026-12-31T18:00Z, UTC) or a duration (7d, P7D).", param, ctx
-            )
-        return from_millis(round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000))
+def _time(word: str, direction: int) -> datetime:
+    from watchword.client.records import from_millis  # a server does not load the client
+
+    if (span := parse_span(word)) is not None:
+        return from_millis(time.time_ns() // 1_000_000 + direction * span)
+    try:
+        moment = datetime.fromisoformat(word)
+    except ValueError:
+        expected = "must be a date (2026-12-31), a time (2026-12-31T18:00Z, UTC) or a duration (7d, P7D)."
+        raise click.BadParameter(expected) from None
+    return from_millis(round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000))
+
+
+# How help calls their values.
+actor_urn.__name__ = "actor"
+seconds.__name__ = lifetime.__name__ = "duration"
+time_ago.__name__ = time_ahead.__name__ = "time"
 
 
 def with_settings(*names: str) -> Decorator:
@@ -153,11 +154,11 @@ def with_settings(*names: str) -> Decorator:
 
 def setting_flags(*names: str) -> Decorator:
     """Add these settings as flags; the command gets each by its name, None where it was not given."""
-    return add_options(*(_setting_option(_BY_NAME[name]) for name in names if not _BY_NAME[name].no_flag))
+    return add_options(*(_setting_option(_BY_NAME[name], flag) for name in names if (flag := _BY_NAME[name].flag)))
 
 
-def _setting_option(setting: Setting) -> Decorator:
+def _setting_option(setting: Setting, flag: str) -> Decorator:
     default = setting.default or "none"
     without = " Without a password: set that in the variable." if setting.secret else ""
     text = f"{setting.help}{without} [{setting.variable}; default: {default}]"
-    return click.option(setting.flag, setting.name, help=text)
+    return click.option(flag, setting.name, help=text)

@@ -10,19 +10,21 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import Field, dataclass, fields, is_dataclass, replace
+from dataclasses import Field, dataclass, fields, is_dataclass
 from datetime import datetime, timedelta
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
 
-from watchword.domain.lifetimes import iso as iso_time
-from watchword.domain.names import ACTING
+import click
+
+from watchword.basics.names import ACTING
+from watchword.basics.times import iso as iso_time
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
-T = TypeVar("T")
 NOTHING = "-"
 GAP, MIN_SHORTENED = 2, 8
 # Control characters, line separators, marks that turn the direction of writing, lone surrogates.
@@ -35,6 +37,17 @@ _STYLES = {
     **dict.fromkeys(("EXPIRED", "INACTIVE", "CANCELLED"), "yellow"),
     **dict.fromkeys(("REVOKED", "SUSPENDED", "FAILED"), "red"),
 }
+
+
+def flag(name: str) -> Any:
+    """The value of a flag that many commands have, by the name of its parameter; None where this one has it not."""
+    context = click.get_current_context(silent=True)
+    return None if context is None else context.meta.get(f"watchword.{name}")
+
+
+def is_json() -> bool:
+    """Whether the command is to print JSON."""
+    return bool(flag("as_json")) or flag("output") == "json"
 
 
 def one_line(text: str) -> str:
@@ -94,34 +107,64 @@ class TimeCell:
         return self.absent if self.at is None else relative(_millis(self.at) - time.time_ns() // 1_000_000)
 
 
-Cell = str | int | bool | None | TimeCell | Sequence[str]
+Cell = str | int | bool | datetime | TimeCell | Sequence[str] | None
+Reader = str | Callable[[Any], Cell]
+"""The name of an attribute, or what computes a value."""
 
 
 @dataclass(frozen=True, slots=True)
-class Column(Generic[T]):
+class Column:
     """`free` columns are shortened on a narrow terminal. The others hold what other commands take as input, so they are
     shown complete or not at all. `terse` is the title and the prefix to drop where commands accept the rest alone.
-    `name` is what a terminal shows instead of the urn of an actor, where there is one.
+    `name` is what a terminal shows instead of the urn of an actor, where there is one and --urns is not given.
     """
 
     title: str
-    value: Callable[[T], Cell]
+    value: Reader
     free: bool = False
     terse: tuple[str, str] | None = None
-    name: Callable[[T], str | None] | None = None
+    name: Reader | None = None
 
     @property
     def short(self) -> str:
         return self.title if self.terse is None else self.terse[0]
 
-    def cell(self, row: T) -> "Text":
+    def cell(self, row: Any) -> "Text":
         from rich.text import Text
 
-        value = (self.name(row) if self.name is not None else None) or self.value(row)
+        name = None if self.name is None or flag("urns") else _read(self.name, row)
+        value = name or _read(self.value, row)
         if self.terse is not None and isinstance(value, str):
             value = value.removeprefix(self.terse[1])
         shown = value.relative if isinstance(value, TimeCell) else _terminal_cell(value)
         return Text(shown, style=_STYLES.get(str(value), ""))
+
+
+def _read(value: Reader, row: Any) -> Cell:
+    found: Cell = attrgetter(value)(row) if isinstance(value, str) else value(row)
+    return TimeCell(found) if isinstance(found, datetime) else found
+
+
+def columns(*shown: str | Column) -> list[Column]:
+    """Columns, written out or as words, such as `id, NAME=display_name*`: the attribute that a column shows, before it
+    a title that is not its name, after it a star where it is free.
+    """
+    found: list[Column] = []
+    for one in shown:
+        titled = map(_titled, one.split(", ")) if isinstance(one, str) else ()
+        found += [Column(title.upper(), name.rstrip("*"), free=name.endswith("*")) for title, name in titled]
+        found += [one] if isinstance(one, Column) else []
+    return found
+
+
+def attributes(record: Any, shown: str) -> dict[str, Cell]:
+    """Lines for `show_one`, as words such as `id, Name=display_name`."""
+    return {title: attrgetter(name)(record) for title, name in map(_titled, shown.split(", "))}
+
+
+def _titled(shown: str) -> tuple[str, str]:
+    title, _, name = shown.rpartition("=")
+    return title or ("URN" if name == "urn" else name.rstrip("*").replace("_", " ").capitalize()), name
 
 
 def with_name(urn: str, name: str | None) -> str:
@@ -167,17 +210,25 @@ def on_terminal() -> bool:
 
 
 def say(line: str) -> None:
-    """Print one line on standard output."""
-    sys.stdout.write(one_line(line) + "\n")
+    """Print one line on standard output, for people: nothing where JSON is wanted."""
+    if not is_json():
+        _print(line)
 
 
 def say_json(value: Any) -> None:
-    say(json_text(value))
+    """Print JSON where it is wanted."""
+    if is_json():
+        _print(json_text(value))
 
 
-def show_result(sentence: str, record: Any, *, json: bool) -> None:
+def _print(line: str) -> None:
+    sys.stdout.write(one_line(line) + "\n")
+
+
+def show_result(sentence: str, record: Any) -> None:
     """Print what a command did: a sentence, or a record of it."""
-    say(json_text(record) if json else sentence)
+    say(sentence)
+    say_json(record)
 
 
 def undone_by_file(group: str, set_name: str, fix: str) -> str:
@@ -194,20 +245,25 @@ def warn(line: str) -> None:
     sys.stderr.write(f"watchword: {one_line(line)}\n")
 
 
-def show_list(
-    rows: Iterable[T], columns: Sequence[Column[T]], *, json: bool, empty: str, limit: int = 0, urns: bool = True
-) -> None:
-    """Print a listing in the form that fits where it goes; limit 0 is no limit. Without `urns`, a terminal shows the
-    names of actors.
-    """
-    columns = [replace(column, name=None) for column in columns] if urns else columns
+def show_list(rows: Iterable[Any], columns: Sequence[Column], empty: str) -> None:
+    """Print a listing in the form that fits where it goes, up to --limit."""
+    limit = flag("limit")
     rows = islice(rows, min(limit, sys.maxsize) if limit else None)
-    if json:
+    if is_json():
         _print_json_list(rows)
+    else:
+        show_table(list(rows), columns, empty)
+
+
+def show_table(found: Sequence[Any], columns: Sequence[Column], empty: str = "") -> None:
+    """Print rows, for people or for a pipe."""
+    if is_json():
         return
-    found = list(rows)
     if not on_terminal():
-        lines = [[column.title for column in columns], *([_pipe_cell(c.value(row)) for c in columns] for row in found)]
+        lines = [
+            [column.title for column in columns],
+            *([_pipe_cell(_read(c.value, row)) for c in columns] for row in found),
+        ]
         _print_aligned(lines)
     elif found:
         _print_table(found, columns)
@@ -215,11 +271,13 @@ def show_list(
         say(empty)
 
 
-def show_one(pairs: Mapping[str, Cell], record: Any, *, json: bool) -> None:
+def show_one(record: Any, pairs: Mapping[str, Cell]) -> None:
     """Print one record, a line for each property."""
-    if json:
-        say_json(record)
-        return
+    say_json(record)
+    show_pairs(pairs)
+
+
+def show_pairs(pairs: Mapping[str, Cell]) -> None:
     cell = _terminal_cell if on_terminal() else _pipe_cell
     width = max(map(len, pairs))
     for title, value in pairs.items():
@@ -231,20 +289,22 @@ def _print_json_list(rows: Iterable[Any]) -> None:
     held: str | None = None
     for row in rows:
         if held is not None:
-            say(held + ",")
+            _print(held + ",")
         held = ("[" if held is None else "") + json_text(row)
-    say("[]" if held is None else held + "]")
+    _print("[]" if held is None else held + "]")
 
 
 def _pipe_cell(value: Cell) -> str:
-    if isinstance(value, TimeCell):
-        return value.iso
+    if isinstance(value, TimeCell | datetime):
+        return value.iso if isinstance(value, TimeCell) else iso(value)
     if value is None or value in ("", (), []):
         return NOTHING
     return one_line(str(value) if isinstance(value, str | int) else ",".join(value))
 
 
 def _terminal_cell(value: Cell) -> str:
+    if isinstance(value, datetime):
+        value = TimeCell(value)
     if isinstance(value, TimeCell):
         return value.relative if value.at is None else f"{value.relative} ({value.iso})"
     return _pipe_cell(value) if isinstance(value, str | int | None) else one_line(", ".join(value)) or NOTHING
@@ -265,7 +325,7 @@ def _width(text: str) -> int:
     return cell_len(text)
 
 
-def _print_table(rows: Sequence[T], columns: Sequence[Column[T]]) -> None:
+def _print_table(rows: Sequence[Any], columns: Sequence[Column]) -> None:
     from rich.table import Table
     from rich.text import Text
 
@@ -287,7 +347,7 @@ def _print_table(rows: Sequence[T], columns: Sequence[Column[T]]) -> None:
         sys.stderr.write(f"Hidden columns: {', '.join(hidden)}. Use a wider terminal or --json.\n")
 
 
-def _column_widths(columns: Sequence[Column[T]], lines: "Sequence[Sequence[Text]]", room: int) -> dict[int, int]:
+def _column_widths(columns: Sequence[Column], lines: "Sequence[Sequence[Text]]", room: int) -> dict[int, int]:
     """The columns that fit, and their widths; none where not even the first fits. Earlier ones come first."""
     widths: dict[int, int] = {}
     most: dict[int, int] = {}
@@ -308,7 +368,7 @@ def _column_widths(columns: Sequence[Column[T]], lines: "Sequence[Sequence[Text]
     return widths
 
 
-def _print_records(terminal: "Console", columns: Sequence[Column[T]], lines: "Sequence[Sequence[Text]]") -> None:
+def _print_records(terminal: "Console", columns: Sequence[Column], lines: "Sequence[Sequence[Text]]") -> None:
     """A line for each property, for terminals too narrow for a table."""
     for number, line in enumerate(lines):
         if number:

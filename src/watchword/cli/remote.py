@@ -15,24 +15,28 @@ from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime, timedelta
 from functools import cached_property, wraps
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import click
 
-from watchword.cli.options import ActorParam, CommandFunction, Decorator, add_options, full_urn, json_flag
-from watchword.cli.output import one_line, relative, warn
-from watchword.cli.run import WrongUse, parameter_name, read_input, try_help
-from watchword.client.errors import (
-    BadRequest,
-    NotFound,
-    ServerError,
-    Unauthenticated,
-    Unavailable,
-    Unreachable,
-    WatchwordError,
+from watchword import client as api
+from watchword.basics.errors import OperatorError, Reason
+from watchword.basics.interpreter import without_httpx_command
+from watchword.basics.names import DEFAULT_URL
+from watchword.basics.secret import Secret
+from watchword.cli.options import (
+    CommandFunction,
+    Decorator,
+    actor_urn,
+    add_options,
+    full_urn,
+    json_flag,
+    limit_flag,
+    urns_flag,
 )
+from watchword.cli.output import flag, one_line, relative, warn
+from watchword.cli.run import WrongUse, parameter_name, read_input, try_help
 from watchword.client.profiles import (
-    DEFAULT_URL,
     ChosenServer,
     ClientEnvironment,
     Profile,
@@ -41,13 +45,7 @@ from watchword.client.profiles import (
     read_environment,
 )
 from watchword.client.records import read_claims
-from watchword.domain.errors import OperatorError, Reason
-from watchword.domain.secret import Secret
-from watchword.interpreter import without_httpx_command
 from watchword.settings import reject_unknown
-
-if TYPE_CHECKING:
-    from watchword.client import Client
 
 T = TypeVar("T")
 MAX_TOKEN_BYTES = 65_536
@@ -74,7 +72,7 @@ def complete_profiles(_context: click.Context, _parameter: click.Parameter, inco
         return []
 
 
-actor_argument = click.argument("urn", metavar="ACTOR", type=ActorParam())
+actor_argument = click.argument("urn", metavar="ACTOR", type=actor_urn)
 
 
 def urn_argument(name: str, prefix: str) -> Decorator:
@@ -96,7 +94,7 @@ _connection_flags = add_options(
         "--as",
         "as_actor",
         metavar="NAME",
-        type=ActorParam(),
+        type=actor_urn,
         help="Act as this user on a server in local mode: a URN, or a name for urn:li:corpuser:NAME.",
     ),
     click.option("--token-file", type=_PATH, metavar="FILE", help="File with the caller's token; - is standard input."),
@@ -137,7 +135,7 @@ class ServerFlags:
         return self.named_caller or self.target.profile is not None
 
     @contextmanager
-    def open(self, *, anonymous: bool = False) -> "Iterator[Client]":
+    def open(self, *, anonymous: bool = False) -> "Iterator[api.Client]":
         """A client whose errors are sentences with a next step. With `anonymous`, no caller is required."""
         profile = self.target.profile
         if not self.has_caller and not anonymous:
@@ -165,8 +163,13 @@ def with_connection(command: CommandFunction) -> CommandFunction:
 
 
 def with_client(command: CommandFunction) -> CommandFunction:
-    """Add --json, -o and the flags for server and caller; the command gets `as_json` and `client`."""
+    """Add --json, -o and the flags for server and caller; the command gets `client`."""
     return json_flag(with_client_only(command))
+
+
+def with_list(limit: int = 0, *, urns: bool = False) -> Decorator:
+    """Add what `with_client` adds, --limit with this default, and maybe --urns."""
+    return add_options(*([urns_flag] if urns else []), limit_flag(limit), with_client)
 
 
 def with_client_only(command: CommandFunction) -> CommandFunction:
@@ -187,13 +190,12 @@ def _reads_input(values: Iterable[Any]) -> bool:
 
 
 @contextmanager
-def open_client(server: ChosenServer, token: Secret[str] | None, as_actor: str | None = None) -> "Iterator[Client]":
+def open_client(server: ChosenServer, token: Secret[str] | None, as_actor: str | None = None) -> "Iterator[api.Client]":
     with plain_refusals(server, by_name=as_actor is not None):
-        from watchword.client import Client
         from watchword.client.http_clients import is_encrypted, is_loopback
 
         try:
-            client = Client(server.url, token=token, actor=as_actor)
+            client = api.Client(server.url, token=token, actor=as_actor)
         except ValueError as error:
             raise WrongUse(_of_client(str(error))) from None
         if token is not None and not is_encrypted(server.url) and not is_loopback(server.url):
@@ -227,42 +229,42 @@ def _warn_of_expiry(profile: Profile, token: Secret[str]) -> None:
 def plain_refusals(server: ChosenServer, *, by_name: bool = False) -> Iterator[None]:
     """Turn errors of the client into sentences with a next step."""
     with without_httpx_command():
-        from watchword.client import Client  # noqa: F401 - loads httpx
+        import watchword.client.http_clients  # noqa: F401 - loads httpx
 
     try:
         yield
-    except WatchwordError as error:
+    except api.WatchwordError as error:
         raise OperatorError(explain(error, server, by_name=by_name)) from error
 
 
-def explain(error: WatchwordError, server: ChosenServer | None = None, *, by_name: bool = False) -> str:
+def explain(error: api.WatchwordError, server: ChosenServer | None = None, *, by_name: bool = False) -> str:
     """The server's sentence and the next step."""
-    sentence = in_flag_names(error) if isinstance(error, BadRequest | NotFound) else str(error)
+    sentence = in_flag_names(error) if isinstance(error, api.BadRequest | api.NotFound) else str(error)
     match error:
-        case Unreachable() if "CERTIFICATE_VERIFY_FAILED" in sentence:
+        case api.Unreachable() if "CERTIFICATE_VERIFY_FAILED" in sentence:
             next_step = "If the server's certificate is self-signed, name its file in SSL_CERT_FILE."
-        case Unreachable():
+        case api.Unreachable():
             next_step = "Start it with `watchword serve`, or name another server by --url or WATCHWORD_URL."
             next_step = _other_scheme(error, server) or next_step
-        case Unauthenticated() if by_name and error.reason == Reason.MISSING_CREDENTIAL.word:
+        case api.Unauthenticated() if by_name and error.reason == Reason.MISSING_CREDENTIAL.word:
             next_step = "--as needs a server in local mode and the user that it runs as. Or set WATCHWORD_TOKEN."
-        case Unauthenticated() if by_name:
+        case api.Unauthenticated() if by_name:
             next_step = "--as needs a user who is not suspended. Or set WATCHWORD_TOKEN."
-        case Unauthenticated() if server and server.profile:
+        case api.Unauthenticated() if server and server.profile:
             next_step = f"Sign in again: watchword login --profile {server.profile.name}"
-        case Unauthenticated():
+        case api.Unauthenticated():
             next_step = "Create another token: watchword token create --help"
-        case Unavailable():
+        case api.Unavailable():
             minutes = int(error.retry_after or 0) // 60
             next_step = "Try again in a moment." if minutes < 2 else f"Try again in {minutes} minutes."
-        case ServerError():
+        case api.ServerError():
             next_step = f"The server's log has more under request id {error.request_id}."
         case _:
             return sentence
     return f"{sentence} {next_step}"
 
 
-def _other_scheme(error: Unreachable, server: ChosenServer | None) -> str | None:
+def _other_scheme(error: api.Unreachable, server: ChosenServer | None) -> str | None:
     """Where http meets a TLS port, also one that only closes the connection."""
     if error.use_url is not None:
         return f"Pass --url {error.use_url}"
@@ -282,7 +284,7 @@ def patiently(begin: Callable[[], Iterator[T]]) -> Iterator[T]:
             for answer in begin():
                 answered_at = time.monotonic()
                 yield answer
-        except (Unavailable, Unreachable):
+        except (api.Unavailable, api.Unreachable):
             if answered_at is None or time.monotonic() - answered_at > PATIENCE_SECONDS:
                 raise
         else:
@@ -310,12 +312,12 @@ _PARAMETERS = {
 _PHRASES = {"See getIndexSizes.": "See: watchword index sizes", "entityType": "entity"}
 
 
-def in_flag_names(error: BadRequest | NotFound) -> str:
+def in_flag_names(error: api.BadRequest | api.NotFound) -> str:
     """The error, which names the client's argument first, with the name of the flag instead."""
     sentence = str(error)
     for server_phrase, phrase in _PHRASES.items():
         sentence = re.sub(rf"(?<!\w){re.escape(server_phrase)}(?!\w)", phrase, sentence)
-    argument = error.argument if isinstance(error, BadRequest) else None
+    argument = error.argument if isinstance(error, api.BadRequest) else None
     context = click.get_current_context(silent=True)
     if argument is None or context is None or not sentence.startswith(argument):
         return sentence
@@ -356,18 +358,17 @@ def can_ask() -> bool:
     return sys.stdin.isatty()
 
 
-def need_confirmation(*, yes: bool, dry_run: bool = False) -> None:
+def need_confirmation() -> None:
     """Fail early if a prompt is needed but there is no terminal."""
-    if not dry_run and not yes and not can_ask():
-        context = click.get_current_context(silent=True)
-        can_preview = context is not None and any(param.name == "dry_run" for param in context.command.params)
-        preview = " or --dry-run to preview" if can_preview else ""
+    given = click.get_current_context().params
+    if not given.get("dry_run") and not flag("yes") and not can_ask():
+        preview = " or --dry-run to preview" if "dry_run" in given else ""
         raise WrongUse(f"Not a terminal. Pass --yes to confirm{preview}.")
 
 
-def confirm(question: str, *, yes: bool) -> None:
+def confirm(question: str) -> None:
     """Ask before something is destroyed. Without a terminal, --yes is required."""
-    need_confirmation(yes=yes)
+    need_confirmation()
     sys.stdout.flush()  # what the question is about comes first
-    if not yes and not click.confirm(one_line(question), err=True):
+    if not flag("yes") and not click.confirm(one_line(question), err=True):
         raise OperatorError("Nothing was changed.")

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
+from watchword.basics.errors import Fault, OperatorError
 from watchword.cli.output import is_token, one_line, without_tokens
-from watchword.domain.errors import Fault, OperatorError
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -140,19 +140,19 @@ class _StandardOutput(FileIO):
             raise OutputError(error.errno, error.strerror) from None
 
 
-def main(cli: click.Group, wiring: object) -> NoReturn:
+def main(cli: click.Group) -> NoReturn:
     """The `watchword` process."""
     _open_closed_streams()
-    run(cli, wiring)
+    run(cli)
 
 
-def run(cli: click.Group, wiring: object, words: list[str] | None = None) -> NoReturn:
+def run(cli: click.Group, words: list[str] | None = None) -> NoReturn:
     """Run one command and exit; errors of click are one line too."""
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
     with plain_errors():
         try:
-            code = cli.main(words, obj=wiring, prog_name="watchword", standalone_mode=False)
+            code = cli.main(words, prog_name="watchword", standalone_mode=False)
         except click.exceptions.NoArgsIsHelpError as error:
             sys.stderr.write(f"{error.format_message()}\n")
             code = error.exit_code
@@ -242,7 +242,7 @@ def _owner_hint(error: OSError) -> str:
         return ""
     from pathlib import Path
 
-    from watchword.files import owner_in_the_way
+    from watchword.basics.files import owner_in_the_way
 
     obstacle = owner_in_the_way(Path(error.filename))
     return "" if obstacle is None else f". {obstacle[0]} belongs to user {obstacle[1]}: run this as that user."

@@ -12,14 +12,14 @@ from urllib.parse import urlsplit
 
 import click
 
-from watchword.cli.local import Wiring
+from watchword.admin.rules import Diagnostic, Level, bad, ok
+from watchword.basics.errors import OperatorError
+from watchword.basics.files import trust_group
+from watchword.basics.interpreter import exit_now
+from watchword.cli import output as out
+from watchword.cli.local import wiring
 from watchword.cli.options import json_flag, setting_flags, with_settings
-from watchword.cli.output import say, say_json
 from watchword.cli.run import Command, WrongUse, allow_closed_output
-from watchword.domain.admin import Diagnostic, Level, bad, ok
-from watchword.domain.errors import OperatorError
-from watchword.files import trust_group
-from watchword.interpreter import exit_now
 from watchword.settings import TABLE, Settings, load_with_defaults
 
 HEALTH_SECONDS = 8
@@ -28,8 +28,7 @@ MAX_HEALTH_BYTES = 65_536
 
 @click.command(cls=Command)
 @with_settings(*(setting.name for setting in TABLE))
-@click.pass_obj
-def serve(wiring: Wiring, settings: Settings) -> None:
+def serve(settings: Settings) -> None:
     """Run the service until it is stopped.
 
     Example: watchword serve --port 8080 --data-dir ./watchword-data
@@ -43,7 +42,7 @@ def serve(wiring: Wiring, settings: Settings) -> None:
 @click.option("--url", metavar="URL", help="Check this service. [default: the one that the flags describe]")
 @json_flag
 @with_settings("host", "port", "tls_cert", "tls_key")
-def health(url: str | None, as_json: bool, settings: Settings) -> None:
+def health(url: str | None, settings: Settings) -> None:
     """Check whether a service is healthy; exit with 1 if it is not.
 
     Without --url, the service on this machine is checked where the settings say it listens, so pass the same flags as
@@ -54,12 +53,11 @@ def health(url: str | None, as_json: bool, settings: Settings) -> None:
     Example: watchword health --url https://tokens.example.org --json
     """
     status, answer = _ask_health(url, settings)
-    if as_json:
-        say_json(answer)
+    out.say_json(answer)
     if status != 200:
         raise OperatorError(f"The service at {url or settings.listens_at} is {_health_sentence(answer)}.")
-    if not as_json:
-        say(_health_sentence(answer))
+    if not out.is_json():
+        out.say(_health_sentence(answer))
 
 
 def _ask_health(url: str | None, settings: Settings) -> tuple[int, Any]:
@@ -125,8 +123,7 @@ def _health_sentence(answer: Any) -> str:
 @click.command(cls=Command)
 @json_flag
 @setting_flags(*(setting.name for setting in TABLE))
-@click.pass_obj
-def doctor(wiring: Wiring, /, as_json: bool, **flags: str | None) -> None:
+def doctor(**flags: str | None) -> None:
     """Check settings, store, keys, clock, address and permissions; exit with 1 if anything is BAD.
 
     It changes nothing and works whether the service runs or not. A running service is checked by its answers, the next
@@ -134,20 +131,17 @@ def doctor(wiring: Wiring, /, as_json: bool, **flags: str | None) -> None:
 
     Example: watchword doctor --data-dir ./watchword-data
     """
-    found = list(_diagnose(wiring, flags))
-    if as_json:
-        names = ("about", "what", "fix")
-        say_json([{"level": one.level.value, **{name: getattr(one, name) for name in names}} for one in found])
-    else:
-        for one in found:
-            end = "" if one.what.endswith("?") else "."
-            fix = f"{end} Fix: {one.fix}" if one.fix else ""
-            say(f"{one.level.value:<5}{one.about}: {one.what}{fix}")
+    found = list(_diagnose(flags))
+    out.say_json([{"level": one.level.value, "about": one.about, "what": one.what, "fix": one.fix} for one in found])
+    for one in found:
+        end = "" if one.what.endswith("?") else "."
+        fix = f"{end} Fix: {one.fix}" if one.fix else ""
+        out.say(f"{one.level.value:<5}{one.about}: {one.what}{fix}")
     if any(one.level is Level.BAD for one in found):
         raise SystemExit(1)
 
 
-def _diagnose(wiring: Wiring, flags: dict[str, str | None]) -> Iterator[Diagnostic]:
+def _diagnose(flags: dict[str, str | None]) -> Iterator[Diagnostic]:
     from watchword.client.profiles import read_environment
 
     settings, problems, given = load_with_defaults(flags)

@@ -16,116 +16,48 @@ from typing import TYPE_CHECKING, Any
 
 # ruff: noqa: F403, F405 - `__all__` selects the names
 if TYPE_CHECKING:
-    from watchword.client.api import ResultPage, TokenFilter
+    from watchword.basics.secret import Secret
+    from watchword.basics.times import Duration
+    from watchword.client.actors import *
+    from watchword.client.api import ServerInfo
+    from watchword.client.audit import *
     from watchword.client.errors import *
     from watchword.client.http_clients import AsyncClient, Client
-    from watchword.client.records import *
+    from watchword.client.operations import *
+    from watchword.client.policies import *
+    from watchword.client.records import UserInfo
+    from watchword.client.requests import ResultPage
+    from watchword.client.retention import *
     from watchword.client.token_files import RotatedFile, TokenFile, rotate_file
-    from watchword.domain.lifetimes import Duration
-    from watchword.domain.secret import Secret
+    from watchword.client.tokens import *
 
 __all__ = [
-    "ActorIdentity",
-    "ActorInfo",
-    "ActorSummary",
-    "ActorTokenCount",
-    "AppliedPolicies",
-    "AsyncClient",
-    "BadRequest",
-    "Client",
-    "Conflict",
-    "DayCountInfo",
-    "DeclaredAccountInfo",
-    "DeclaredGroupInfo",
-    "DeclaredMembership",
-    "DeclaredPolicyInfo",
-    "DeviceLogin",
-    "Duration",
-    "EngineTaskInfo",
-    "EntityDiff",
-    "EventAction",
-    "EventInfo",
-    "FormerMembership",
-    "GrantedActors",
-    "GroupInfo",
-    "HeldSeries",
-    "ImportStatusInfo",
-    "IndexInfo",
-    "MailPreference",
-    "NewToken",
-    "NewWebhook",
-    "NotFound",
-    "OffboardedTokens",
-    "OffboardingReport",
-    "OffboardingResult",
-    "OffboardingSuspension",
-    "OperationInfo",
-    "OverviewInfo",
-    "PlannedSpan",
-    "PolicyActors",
-    "PolicyDiff",
-    "PolicyGrant",
-    "PolicyInfo",
-    "PostCheckInfo",
-    "PrivilegeDescription",
-    "PrivilegeExplanation",
-    "PrivilegeHolder",
-    "ProfileError",
-    "RequestRejected",
-    "ResourceDiff",
-    "ResourceInfo",
-    "ResultPage",
-    "RetentionHold",
-    "RetentionRuleDiff",
-    "RetentionRuleInfo",
-    "RetentionRunInfo",
-    "RevocationPlan",
-    "RevocationReceipt",
-    "RotatedFile",
-    "Secret",
-    "SeriesPlanInfo",
-    "SeriesSize",
-    "ServerError",
-    "ServerInfo",
-    "ServiceAccountInfo",
-    "SessionInfo",
-    "TaskCounters",
-    "TaskInfo",
-    "Throttled",
-    "TimeSpan",
-    "TimeseriesHistogram",
-    "TokenDetails",
-    "TokenFile",
-    "TokenFilter",
-    "TokenInfo",
-    "TruncationPlan",
-    "Unauthenticated",
-    "Unauthorized",
-    "Unavailable",
-    "UnexpectedAnswer",
-    "Unreachable",
-    "UserInfo",
-    "VerifiedToken",
-    "WatchwordError",
-    "WebhookAttempt",
-    "WebhookDelivery",
-    "WebhookDiff",
-    "WebhookInfo",
-    "WebhookReplay",
-    "rotate_file",
-]
+    "ActorIdentity", "ActorInfo", "ActorSummary", "ActorTokenCount", "AppliedPolicies", "AsyncClient", "BadRequest",
+    "Client", "Conflict", "DayCountInfo", "DeclaredAccountInfo", "DeclaredGroupInfo", "DeclaredMembership",
+    "DeclaredPolicyInfo", "DeviceLogin", "Duration", "EngineTaskInfo", "EntityDiff", "EventAction", "EventInfo",
+    "FormerMembership", "GrantedActors", "GroupInfo", "HeldSeries", "ImportStatusInfo", "IndexInfo",
+    "MailPreference", "NewToken", "NewWebhook", "NotFound", "OffboardedTokens", "OffboardingReport",
+    "OffboardingResult", "OffboardingSuspension", "OperationInfo", "OverviewInfo", "PlannedSpan", "PolicyActors",
+    "PolicyDiff", "PolicyGrant", "PolicyInfo", "PostCheckInfo", "PrivilegeDescription", "PrivilegeExplanation",
+    "PrivilegeHolder", "ProfileError", "RequestRejected", "ResourceDiff", "ResourceInfo", "ResultPage",
+    "RetentionHold", "RetentionRuleDiff", "RetentionRuleInfo", "RetentionRunInfo", "RevocationPlan",
+    "RevocationReceipt", "RotatedFile", "Secret", "SeriesPlanInfo", "SeriesSize", "ServerError", "ServerInfo",
+    "ServiceAccountInfo", "SessionInfo", "TaskCounters", "TaskInfo", "Throttled", "TimeSpan", "TimeseriesHistogram",
+    "TokenDetails", "TokenFile", "TokenFilter", "TokenInfo", "TruncationPlan", "Unauthenticated", "Unauthorized",
+    "Unavailable", "UnexpectedAnswer", "Unreachable", "UserInfo", "VerifiedToken", "WatchwordError",
+    "WebhookAttempt", "WebhookDelivery", "WebhookDiff", "WebhookInfo", "WebhookReplay", "rotate_file",
+]  # fmt: skip
 
 # Names are loaded when they are first used, the modules without httpx first: the command line reads profiles at each
 # start, and httpx takes most of the time to load.
-_MODULES = (
-    "watchword.domain.lifetimes",
-    "watchword.domain.secret",
-    "watchword.client.errors",
-    "watchword.client.records",
-    "watchword.client.http_clients",
-    "watchword.client.api",
-    "watchword.client.token_files",
-)
+_MODULES = [
+    *(f"watchword.basics.{name}" for name in ("times", "secret")),
+    *(f"watchword.client.{name}" for name in ("errors", "records", "tokens", "policies", "actors", "audit")),
+    *(
+        f"watchword.client.{name}"
+        for name in ("operations", "retention", "requests", "api", "http_clients", "token_files")
+    ),
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -21,7 +21,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from watchword.domain.errors import OperatorError
+from watchword.basics.errors import OperatorError
 
 # Arguments whose name is not the snake case of the GraphQL field.
 ARGUMENTS = {

@@ -23,7 +23,9 @@ from urllib.parse import urlsplit
 import httpx
 
 from watchword import __version__
-from watchword.client.api import GRAPHQL_PATH, Api, ApiRequest, Listing, Step
+from watchword.basics.names import DEFAULT_URL
+from watchword.basics.secret import Secret
+from watchword.client.api import Api
 from watchword.client.errors import (
     BY_CODE,
     BadRequest,
@@ -36,8 +38,8 @@ from watchword.client.errors import (
     Unreachable,
     WatchwordError,
 )
-from watchword.client.profiles import DEFAULT_URL, Profiles, choose_server, read_environment
-from watchword.domain.secret import Secret
+from watchword.client.profiles import Profiles, choose_server, read_environment
+from watchword.client.requests import GRAPHQL_PATH, ApiRequest, Listing, Step
 
 T = TypeVar("T")
 H = TypeVar("H", httpx.Client, httpx.AsyncClient)

@@ -21,12 +21,18 @@ from urllib.parse import urlencode
 
 import httpx
 
-from watchword.client.api import as_list, identity
+from watchword.basics.errors import (
+    AUTHORIZATION_TOO_LONG,
+    MAX_AUTHORIZATION,
+    UNAUTHENTICATED,
+    UNAVAILABLE,
+    Kind,
+    Reason,
+)
+from watchword.basics.names import DEFAULT_URL
 from watchword.client.http_clients import ServerConnection
-from watchword.client.profiles import DEFAULT_URL
-from watchword.client.records import VerifiedToken
-from watchword.domain.errors import BAD_REQUEST, UNAUTHENTICATED, UNAVAILABLE, Kind, Reason
-from watchword.domain.tokens import AUTHORIZATION_TOO_LONG, MAX_AUTHORIZATION
+from watchword.client.requests import as_list
+from watchword.client.tokens import VerifiedToken, identity
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -129,7 +135,7 @@ class VerifyTokens:
             return _no(UNAUTHENTICATED, word, f"The Authorization header {wanted}.", (b"www-authenticate", _CHALLENGE))
         value = given[0].strip(b" \t")  # HTTP/1 servers remove the blanks, HTTP/2 servers do not
         if len(value) > MAX_AUTHORIZATION:
-            return _no(BAD_REQUEST, Reason.INVALID_HEADER.word, AUTHORIZATION_TOO_LONG)
+            return _no(Reason.INVALID_HEADER.kind, Reason.INVALID_HEADER.word, AUTHORIZATION_TOO_LONG)
         host = (scope.get("client") or ("",))[0]
         key = sha256(host.encode() + b"\0" + value).digest()
         until, known = self._verified.get(key, (0.0, None))

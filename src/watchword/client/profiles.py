@@ -16,11 +16,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from watchword.basics.files import draft, publish
+from watchword.basics.names import DEFAULT_URL
+from watchword.basics.secret import Secret
 from watchword.client.errors import ProfileChoiceError, ProfileError
-from watchword.domain.secret import Secret
-from watchword.files import draft, publish
 
-DEFAULT_URL = "http://127.0.0.1:8080"
 MAX_FILE_BYTES = 1024 * 1024
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@-]{0,99}")
 _NO_HOME = "There is no home folder for profiles. Set HOME or XDG_CONFIG_HOME, or use WATCHWORD_TOKEN."

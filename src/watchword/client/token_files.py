@@ -25,13 +25,14 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Self
 
+from watchword.basics.errors import Reason
+from watchword.basics.files import create, draft_name, publish
+from watchword.basics.names import DEFAULT_URL
+from watchword.basics.secret import Secret
 from watchword.client.errors import Conflict, Unauthenticated, Unauthorized, WatchwordError
 from watchword.client.http_clients import Client
-from watchword.client.profiles import DEFAULT_URL
-from watchword.client.records import NewToken, TokenInfo, read_claims
-from watchword.domain.errors import Reason
-from watchword.domain.secret import Secret
-from watchword.files import create, draft_name, publish
+from watchword.client.records import read_claims
+from watchword.client.tokens import NewToken, TokenInfo
 
 MAX_FILE_BYTES = 65_536
 FIRST_PAUSE, LONGEST_PAUSE = 10.0, 3_600.0

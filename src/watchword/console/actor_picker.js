@@ -1,7 +1,7 @@
 /**
- * A picker for actors and groups, used wherever one is typed. It looks up what is typed: a name, an id, an e-mail address
- * or a urn. What was typed counts only once it is chosen: from the list, or with Enter if exactly one is named so. A
- * form asks `check` before it sends anything.
+ * A picker for actors and groups, used wherever one is typed. It looks up what is typed: a name, an id, an e-mail
+ * address or a urn. What was typed counts only once it is chosen: from the list, or with Enter if exactly one is named
+ * so. A form asks `check` before it sends anything.
  *
  * The form field has a line for each that is chosen: the urn, a tab and the name, which a draft of the form keeps.
  */
@@ -19,11 +19,11 @@ export { isUrn };
  * @typedef {import("./actor_lookup.js").Found} Found
  * @typedef {import("./actor_lookup.js").Answer} Answer
  * @typedef {import("./actor_lookup.js").Lookup} Lookup
- * @typedef {{node: HTMLElement, urns: () => string[], name: () => string, pending: () => string, set: (value: string) => void,
- *   resolve: (quiet?: boolean) => Promise<boolean>, check: (field: string) => void}} Picker
- *   `name`: of the one that is chosen; `pending`: what is typed and not chosen; `set`: choose a urn, or show a text that is
- *   not chosen; `resolve`: choose what is typed, if only one is named so; `check`: throws an error of the field if something
- *   is not chosen
+ * @typedef {{node: HTMLElement, urns: () => string[], name: () => string, pending: () => string,
+ *   set: (value: string) => void, resolve: (quiet?: boolean) => Promise<boolean>, check: (field: string) => void}}
+ *   Picker `name`: of the one that is chosen; `pending`: what is typed and not chosen; `set`: choose a urn, or show a
+ *   text that is not chosen; `resolve`: choose what is typed, if only one is named so; `check`: throws an error of the
+ *   field if something is not chosen
  */
 
 const SHOWN = 8;
@@ -33,26 +33,44 @@ export const UNKNOWN = "not known here";
 const lineOf = ({ urn, label }) => `${urn}\t${label}`;
 
 /** @param {string} value of the form field @returns {string[]} */
-export const urnsIn = (value) => value.split("\n").filter(Boolean).map((line) => line.split("\t", 1)[0]);
+export const urnsIn = (value) =>
+  value
+    .split("\n")
+    .filter(Boolean)
+    .map((line) => line.split("\t", 1)[0]);
 
 /** @param {string} value of the form field @returns {{users: string[], groups: string[]}} as a policy names them */
 export const subjectsIn = (value) => ({
-  users: urnsIn(value).filter((urn) => !isGroup(urn)), groups: urnsIn(value).filter(isGroup),
+  users: urnsIn(value).filter((urn) => !isGroup(urn)),
+  groups: urnsIn(value).filter(isGroup),
 });
 
 /** Shown instead of a list that is filtered by a name until it is chosen who that is. @param {string} text */
-export const whoIs = (text) => empty({ title: `“${text}” is not chosen`, sentence: "Choose in the filter who it is, or remove the text." });
+export const whoIs = (text) =>
+  empty({ title: `“${text}” is not chosen`, sentence: "Choose in the filter who it is, or remove the text." });
 
 /**
  * @param {import("./shell.js").Me} me
  * @param {{id: string, name?: string, kinds?: keyof typeof NOUNS, many?: boolean, chosen?: Found[], required?: boolean,
  *   describedby?: string, placeholder?: string, change?: (urn: string) => unknown}} how
- *   `many`: any number instead of one; `change`: it is a filter of one actor, called with the urn, or with "" if the filter
- *   is removed; a filter may name an unknown actor without asking
+ *   `many`: any number instead of one; `change`: it is a filter of one actor, called with the urn, or with "" if the
+ *   filter is removed; a filter may name an unknown actor without asking
  * @returns {Picker}
  */
-export function actorPicker(me, { id, name = id, kinds = "actors", many = false, chosen: first = [], required = false, describedby,
-  placeholder, change }) {
+export function actorPicker(
+  me,
+  {
+    id,
+    name = id,
+    kinds = "actors",
+    many = false,
+    chosen: first = [],
+    required = false,
+    describedby,
+    placeholder,
+    change,
+  },
+) {
   const list = newId("options");
   const { looksUp, see, find, lookUpAll, whyNot } = actorLookup(me, { kinds, many, reserved: Boolean(change) });
   /** @type {Map<string, Subject>} */
@@ -67,11 +85,15 @@ export function actorPicker(me, { id, name = id, kinds = "actors", many = false,
   let last = 0;
 
   const node = element(html`<div class="picker ${many ? "" : "single"}">
-    <textarea name="${name}" hidden .value=${[...known.values()].map(lineOf).join("\n")} @input=${() => draw()}></textarea>
+    <textarea name="${name}" hidden .value=${[...known.values()].map(lineOf).join("\n")}
+      @input=${() => draw()}></textarea>
     ${many ? html`<ul class="chosen" aria-label="Chosen"></ul>` : null}
-    <input id="${id}" role="combobox" aria-expanded="false" aria-controls="${list}" aria-autocomplete="list" autocomplete="off" spellcheck="false"
-      autocapitalize="off" maxlength="2000" placeholder="${looksUp ? placeholder ?? "Name, id or urn" : "Id or urn"}" aria-describedby="${[describedby, `${id}-note`].filter(Boolean).join(" ")}"
-      aria-required="${required ? "true" : null}" @input=${typed} @keydown=${press} @paste=${paste} @focus=${() => pending() && suggest()} @blur=${() => showOptions([])}
+    <input id="${id}" role="combobox" aria-expanded="false" aria-controls="${list}" aria-autocomplete="list"
+      autocomplete="off" spellcheck="false"
+      autocapitalize="off" maxlength="2000" placeholder="${looksUp ? (placeholder ?? "Name, id or urn") : "Id or urn"}"
+        aria-describedby="${[describedby, `${id}-note`].filter(Boolean).join(" ")}"
+      aria-required="${required ? "true" : null}" @input=${typed} @keydown=${press} @paste=${paste}
+        @focus=${() => pending() && suggest()} @blur=${() => showOptions([])}
       @change=${changed}>
     <ul id="${list}" class="options" role="listbox" aria-label="Matches" hidden></ul>
     <p class="picker-note" id="${id}-note" role="status"></p></div>`);
@@ -106,11 +128,16 @@ export function actorPicker(me, { id, name = id, kinds = "actors", many = false,
       if (!known.has(urn)) known.set(urn, { ...subject({ urn }), label: label || subject({ urn }).label });
     }
     if (chips) {
-      render(chips, urns().map((urn) => {
-        const { label, unknown } = ofUrn(urn);
-        return html`<li title="${urn}"><span>${label} <small>${isGroup(urn) ? "group " : ""}${urn}${unknown ? html` · <strong>${UNKNOWN}</strong>` : null}</small></span><button
+      render(
+        chips,
+        urns().map((urn) => {
+          const { label, unknown } = ofUrn(urn);
+          return html`<li title="${urn}"><span>${label} <small>${isGroup(urn) ? "group " : ""}${urn}${
+            unknown ? html` · <strong>${UNKNOWN}</strong>` : null
+          }</small></span><button
           type="button" class="plain" aria-label="Remove ${label}" @click=${() => remove(urn)}>✕</button></li>`;
-      }));
+        }),
+      );
     } else {
       input.value = shownText();
       const [urn = ""] = urns();
@@ -161,8 +188,11 @@ export function actorPicker(me, { id, name = id, kinds = "actors", many = false,
       const found = await lookUpAll(text);
       if (pending() !== text) return false;
       const fresh = found.filter((one) => one.fresh && !one.answer.named.length && isUrnOrAlone(one));
-      const agreed = fresh.length && !change && !quiet ? await mayAdd(fresh.map((one) => /** @type {Subject} */ (one.fresh))) : false;
-      const taken = found.flatMap((one) => one.taken ?? (agreed && fresh.includes(one) ? one.fresh ?? [] : []));
+      const agreed =
+        fresh.length && !change && !quiet
+          ? await mayAdd(fresh.map((one) => /** @type {Subject} */ (one.fresh)))
+          : false;
+      const taken = found.flatMap((one) => one.taken ?? (agreed && fresh.includes(one) ? (one.fresh ?? []) : []));
       const rest = found.filter((one) => !one.taken && !(agreed && fresh.includes(one)));
       if (taken.length) choose(taken, rest.map((one) => one.text).join("; "));
       if (!rest.length) return true;
@@ -174,17 +204,26 @@ export function actorPicker(me, { id, name = id, kinds = "actors", many = false,
     return false;
   }
 
-  /** An unknown id is offered in the list, below what resembles it; only a urn, or what resembles nothing, is asked about. @param {Lookup} one */
+  /**
+   * An unknown id is offered in the list, below what resembles it; only a urn, or what resembles nothing, is asked
+   * about.
+   * @param {Lookup} one
+   */
   const isUrnOrAlone = ({ text, answer }) => isUrn(text) || !answer.others.length;
 
   /** @param {Subject[]} fresh whether to name them though the service does not know them */
-  const mayAdd = (fresh) => ask({
-    title: fresh.length === 1 ? `Use ${fresh[0].label}, which is ${UNKNOWN}?` : `Use ${counted(fresh.length, NOUNS[kinds])} that are ${UNKNOWN}?`,
-    action: fresh.length === 1 ? `Use ${fresh[0].label}` : `Use all ${fresh.length}`,
-    content: html`<p>The service knows ${fresh.length === 1 ? "nothing" : "no name, token, group or policy"} of:</p>
+  const mayAdd = (fresh) =>
+    ask({
+      title:
+        fresh.length === 1
+          ? `Use ${fresh[0].label}, which is ${UNKNOWN}?`
+          : `Use ${counted(fresh.length, NOUNS[kinds])} that are ${UNKNOWN}?`,
+      action: fresh.length === 1 ? `Use ${fresh[0].label}` : `Use all ${fresh.length}`,
+      content: html`<p>The service knows ${fresh.length === 1 ? "nothing" : "no name, token, group or policy"} of:</p>
       <ul class="grants">${fresh.map(({ urn }) => html`<li><code>${urn}</code></li>`)}</ul>
-      <p>Check the spelling. A person who gets ${fresh.length === 1 ? "this urn" : "one of these urns"} later has what you grant now.</p>`,
-  });
+      <p>Check the spelling. A person who gets ${fresh.length === 1 ? "this urn" : "one of these urns"} later has what
+        you grant now.</p>`,
+    });
 
   /** @param {Subject[]} taken @param {string} rest what stays typed */
   function choose(taken, rest) {
@@ -204,7 +243,8 @@ export function actorPicker(me, { id, name = id, kinds = "actors", many = false,
   async function pick(one) {
     const text = pending();
     // The list answers the first of several texts.
-    const rest = many && text !== about && text.startsWith(about) ? text.slice(about.length).replace(/^[\s,;]+/, "") : "";
+    const rest =
+      many && text !== about && text.startsWith(about) ? text.slice(about.length).replace(/^[\s,;]+/, "") : "";
     if (one.unknown && !change && !(await mayAdd([one]))) return;
     choose([one], rest);
     input.focus();
@@ -222,7 +262,9 @@ export function actorPicker(me, { id, name = id, kinds = "actors", many = false,
     about = text;
     const taken = many ? urns() : [];
     const all = [...named, ...others].filter((one) => !taken.includes(one.urn)).slice(0, SHOWN);
-    showOptions(document.activeElement === input ? [...all, ...(fresh && !taken.includes(fresh.urn) ? [fresh] : [])] : []);
+    showOptions(
+      document.activeElement === input ? [...all, ...(fresh && !taken.includes(fresh.urn) ? [fresh] : [])] : [],
+    );
   }
 
   /** @param {Subject[]} found */
@@ -233,10 +275,20 @@ export function actorPicker(me, { id, name = id, kinds = "actors", many = false,
     box.hidden = !found.length;
     input.setAttribute("aria-expanded", String(Boolean(found.length)));
     input.removeAttribute("aria-activedescendant");
-    render(box, found.map((one, index) => html`<li id="${list}-${index}" role="option" aria-selected="false"
+    render(
+      box,
+      found.map(
+        (one, index) => html`<li id="${list}-${index}" role="option" aria-selected="false"
       @mousedown=${(/** @type {Event} */ event) => event.preventDefault()} @click=${() => pick(one)}>${one.label}
-      <small class="quiet">${isGroup(one.urn) ? `group${typeof one.members === "number" ? `, ${counted(one.members, "member")}` : ""} · ` : ""}${one.urn}</small>${
-      one.unknown ? html` <small class="status soon"><span aria-hidden="true">▲</span> ${UNKNOWN}</small>` : null}</li>`));
+      <small class="quiet">${
+        isGroup(one.urn)
+          ? `group${typeof one.members === "number" ? `, ${counted(one.members, "member")}` : ""} · `
+          : ""
+      }${one.urn}</small>${
+        one.unknown ? html` <small class="status soon"><span aria-hidden="true">▲</span> ${UNKNOWN}</small>` : null
+      }</li>`,
+      ),
+    );
   }
 
   async function suggest() {
@@ -261,7 +313,7 @@ export function actorPicker(me, { id, name = id, kinds = "actors", many = false,
   }
 
   function typed() {
-    tell(many || pending() ? "" : note.textContent ?? "");
+    tell(many || pending() ? "" : (note.textContent ?? ""));
     void suggest();
   }
 
@@ -329,8 +381,11 @@ export function actorPicker(me, { id, name = id, kinds = "actors", many = false,
   /** @param {string} field as the API names it */
   function check(field) {
     const text = pending();
-    const problem = text ? `“${text}” is not chosen. Choose one of the list, or remove the text.`
-      : required && (!urns().length || !input.value.trim() && !many) ? `Choose ${many ? "at least one" : "an"} ${NOUNS[kinds]}.` : "";
+    const problem = text
+      ? `“${text}” is not chosen. Choose one of the list, or remove the text.`
+      : required && (!urns().length || (!input.value.trim() && !many))
+        ? `Choose ${many ? "at least one" : "an"} ${NOUNS[kinds]}.`
+        : "";
     if (problem) throw new ApiError(problem, { details: { field } });
   }
 

@@ -8,8 +8,8 @@
 
 /**
  * @typedef {{signedIn: boolean, actorUrn?: string | null, tokenId?: string | null, expiresAt?: number | null,
- *   displayName?: string | null, privileges?: Record<string, boolean>, method?: string | null, provider?: string | null,
- *   localMode: boolean, dataDir?: string | null, version?: string, reason?: string, message?: string}} Session
+ *   displayName?: string | null, privileges?: Record<string, boolean>, method?: string | null, provider?: string |
+ *   null, localMode: boolean, dataDir?: string | null, version?: string, reason?: string, message?: string}} Session
  *   `message`: why it ended; `provider`: the host of the identity provider; `dataDir`: only for a browser that
  *   runs on the server's machine as its user
  */
@@ -64,8 +64,12 @@ export async function graphql(query, variables = {}, { signal, key } = {}) {
   throw error;
 }
 
+/** Whether the request is not wanted any more. @param {unknown} error */
+export const isAborted = (error) => error instanceof DOMException && error.name === "AbortError";
+
 /** An Idempotency-Key. A page without https has no `crypto.randomUUID`. */
-export const newKey = () => [...crypto.getRandomValues(new Uint8Array(16))].map((n) => n.toString(16).padStart(2, "0")).join("");
+export const newKey = () =>
+  [...crypto.getRandomValues(new Uint8Array(16))].map((n) => n.toString(16).padStart(2, "0")).join("");
 
 /** Tells the other tabs who is signed in now. */
 const others = new BroadcastChannel("session");
@@ -141,7 +145,7 @@ async function ask(method, path, content, signal, more) {
     });
     return { answer, body: /** @type {any} */ (read(await answer.text())) };
   } catch (error) {
-    if (error instanceof DOMException && error.name === "AbortError") throw error;
+    if (isAborted(error)) throw error;
     throw new ApiError(UNREACHABLE, { reason: "unreachable" });
   }
 }

@@ -1,6 +1,6 @@
 /**
- * Revoking many tokens: a dry run with the tokens that were used last, a confirmation, and a receipt. Everywhere the count
- * is that of the dry run: the live tokens that are revoked, those revoked with the selected ones included.
+ * Revoking many tokens: a dry run with the tokens that were used last, a confirmation, and a receipt. Everywhere the
+ * count is that of the dry run: the live tokens that are revoked, those revoked with the selected ones included.
  */
 
 import { element, html, render } from "./html.js";
@@ -11,8 +11,8 @@ import { ask, errorLine, loading, newId, table, warning } from "./components.js"
 
 /**
  * @typedef {import("./receipts.js").Receipt} Receipt
- * @typedef {{dryRun: boolean, count: number, actors: {actorUrn: string, actorName: string | null, count: number}[] | null, digest: string | null,
- *   revokedAt: number | null}} Result
+ * @typedef {{dryRun: boolean, count: number, actors: {actorUrn: string, actorName: string | null,
+ *   count: number}[] | null, digest: string | null, revokedAt: number | null}} Result
  */
 
 const REVOKE = `mutation RevokeMany($input: RevokeAccessTokensInput!) { revokeAccessTokens(input: $input) {
@@ -28,7 +28,8 @@ const MOST_VALUES = 300;
 let turn = 0;
 
 /**
- * @typedef {{id: string, name: string, actorUrn: string, actorName: string | null, lastUsedAt: number | null, lastNetwork: string | null}} Named
+ * @typedef {{id: string, name: string, actorUrn: string, actorName: string | null, lastUsedAt: number | null,
+ *   lastNetwork: string | null}} Named
  * @typedef {import("./token_display.js").Filter} Filter
  */
 
@@ -37,8 +38,8 @@ const LIVE = { field: "status", value: "ACTIVE" };
 
 /**
  * Show a dry run in the place, and revoke on confirmation.
- * @param {{place: HTMLElement, selected: {ids?: string[], filters?: Filter[]}, words: string, me: import("./shell.js").Me,
- *   done: (receipt: Receipt) => unknown}} what
+ * @param {{place: HTMLElement, selected: {ids?: string[], filters?: Filter[]}, words: string,
+ *   me: import("./shell.js").Me, done: (receipt: Receipt) => unknown}} what
  */
 export async function revokeMany({ place, selected, words, me, done }) {
   let cascade = false;
@@ -49,28 +50,43 @@ export async function revokeMany({ place, selected, words, me, done }) {
     if (!place.firstElementChild) render(place, loading("Counting…"));
     try {
       const [{ revokeAccessTokens: found }, live, own] = await Promise.all([
-        graphql(REVOKE, { input: { ...selected, cascade, dryRun: true } }), named(), isOwnAmong(),
+        graphql(REVOKE, { input: { ...selected, cascade, dryRun: true } }),
+        named(),
+        isOwnAmong(),
       ]);
       if (mine === turn) show(found, live, own);
     } catch (error) {
-      if (mine === turn) render(place, html`<div class="card">${errorLine(inWords(error), plan)}<p class="actions">${away()}</p></div>`);
+      if (mine === turn)
+        render(place, html`<div class="card">${errorLine(inWords(error), plan)}<p class="actions">${away()}</p></div>`);
     }
   }
 
-  /** The live tokens that are selected: their number, and those used last. @returns {Promise<{total: number, tokens: Named[]}>} */
+  /**
+   * The live tokens that are selected: their number, and those used last.
+   * @returns {Promise<{total: number, tokens: Named[]}>}
+   */
   async function named() {
     /** @type {Filter[][]} */
     const parts = selected.filters ? [selected.filters] : [];
     for (let at = 0; at < (selected.ids?.length ?? 0); at += MOST_VALUES) {
-      parts.push([{ field: "id", condition: "IN", values: selected.ids?.slice(at, at + MOST_VALUES) },
-        ...(me.privileges.manageTokens ? [] : [{ field: "actorUrn", value: me.urn }])]);
+      parts.push([
+        { field: "id", condition: "IN", values: selected.ids?.slice(at, at + MOST_VALUES) },
+        ...(me.privileges.manageTokens ? [] : [{ field: "actorUrn", value: me.urn }]),
+      ]);
     }
-    const found = await Promise.all(parts.map((filters) => graphql(NAMED, { input: {
-      count: MOST_NAMED, filters: [...filters, LIVE], sort: { field: "lastUsedAt", order: "DESCENDING" },
-    } })));
+    const found = await Promise.all(
+      parts.map((filters) =>
+        graphql(NAMED, {
+          input: { count: MOST_NAMED, filters: [...filters, LIVE], sort: { field: "lastUsedAt", order: "DESCENDING" } },
+        }),
+      ),
+    );
     return {
       total: found.reduce((sum, one) => sum + one.listAccessTokens.total, 0),
-      tokens: found.flatMap((one) => one.listAccessTokens.tokens).sort((a, b) => (b.lastUsedAt ?? 0) - (a.lastUsedAt ?? 0)).slice(0, MOST_NAMED),
+      tokens: found
+        .flatMap((one) => one.listAccessTokens.tokens)
+        .sort((a, b) => (b.lastUsedAt ?? 0) - (a.lastUsedAt ?? 0))
+        .slice(0, MOST_NAMED),
     };
   }
 
@@ -98,15 +114,30 @@ export async function revokeMany({ place, selected, words, me, done }) {
     const others = Math.max(0, found.count - live.total);
     const box = element(html`<section class="card stack" aria-labelledby="${id}">
       <h2 id="${id}" tabindex="-1">${found.count ? `Dry run: ${many} of ${whose}` : "Dry run: nothing to revoke"}</h2>
-      <p>${found.count ? html`Selected: ${words}. ${number(live.total)} of them ${live.total === 1 ? "is" : "are"} live${others
-        ? html`; ${counted(others, "more token")} ${others === 1 ? "is" : "are"} revoked with them: derived from them${cascade ? ", created with them" : ""}, or replaced by or replacing one of them` : null}.
-        Nothing has been revoked yet.` : html`Selected: ${words}. None of them is live.`}</p>
+      <p>${
+        found.count
+          ? html`Selected: ${words}. ${number(live.total)} of them ${live.total === 1 ? "is" : "are"} live${
+              others
+                ? html`; ${counted(others, "more token")} ${others === 1 ? "is" : "are"} revoked with them: derived from
+                  them${cascade ? ", created with them" : ""}, or replaced by or replacing one of them`
+                : null
+            }.
+        Nothing has been revoked yet.`
+          : html`Selected: ${words}. None of them is live.`
+      }</p>
       ${own ? warning("The token of this session is included: you will be signed out.") : null}
-      ${found.count ? html`${lastUsed(live.tokens, found.count)}${actors.length > 1 ? whoseTable(actors) : null}` : null}
-      <label class="choice"><input type="checkbox" id="cascade" .checked=${cascade} @change=${toggle}><span>Also revoke tokens
-        created with them<small>Tokens created with one of these tokens, and tokens created with those.</small></span></label>
-      <p class="actions">${found.count ? html`<button type="button" class="danger" id="revoke-planned" @click=${() => confirm(found, whose)}>Revoke
-        ${many}…</button>` : null}${away()}</p></section>`);
+      ${
+        found.count ? html`${lastUsed(live.tokens, found.count)}${actors.length > 1 ? whoseTable(actors) : null}` : null
+      }
+      <label class="choice"><input type="checkbox" id="cascade" .checked=${cascade} @change=${toggle}><span>Also revoke
+        tokens created with them<small>Tokens created with one of these tokens, and tokens created with
+          those.</small></span></label>
+      <p class="actions">${
+        found.count
+          ? html`<button type="button" class="danger" id="revoke-planned" @click=${() => confirm(found, whose)}>Revoke
+        ${many}…</button>`
+          : null
+      }${away()}</p></section>`);
     const again = document.activeElement?.id === "cascade";
     render(place, box);
     (again ? box.querySelector("input") : box.querySelector("h2"))?.focus();
@@ -125,11 +156,16 @@ export async function revokeMany({ place, selected, words, me, done }) {
     let result = null;
     let outgrown = false;
     const sure = await ask({
-      title: `Revoke ${many}?`, danger: true, action: `Revoke ${many}`, typed: typedFrom(found.count),
-      content: html`<p>Everything that uses ${words} stops working immediately, for ${whose}. This cannot be undone.</p>`,
+      title: `Revoke ${many}?`,
+      danger: true,
+      action: `Revoke ${many}`,
+      typed: typedFrom(found.count),
+      content: html`<p>Everything that uses ${words} stops working immediately, for ${whose}. This cannot be
+        undone.</p>`,
       act: async () => {
         try {
-          result = (await graphql(REVOKE, { input: { ...selected, cascade, dryRun: false, atMost: found.count } })).revokeAccessTokens;
+          result = (await graphql(REVOKE, { input: { ...selected, cascade, dryRun: false, atMost: found.count } }))
+            .revokeAccessTokens;
         } catch (error) {
           outgrown ||= error instanceof ApiError && error.reason === "more_than_allowed_for";
           throw error;
@@ -140,7 +176,13 @@ export async function revokeMany({ place, selected, words, me, done }) {
     if (outgrown && !made) await plan();
     if (!sure || !made) return;
     leave();
-    const told = done({ count: made.count, digest: made.digest ?? "", revokedAt: made.revokedAt ?? Date.now(), words, actorUrn: me.urn });
+    const told = done({
+      count: made.count,
+      digest: made.digest ?? "",
+      revokedAt: made.revokedAt ?? Date.now(),
+      words,
+      actorUrn: me.urn,
+    });
     /** @type {HTMLElement | null | undefined} */ (place.closest(".page")?.querySelector("#receipts .notice"))?.focus();
     await told;
   }
@@ -149,28 +191,48 @@ export async function revokeMany({ place, selected, words, me, done }) {
 }
 
 /** @param {unknown} error */
-const inWords = (error) => (error instanceof ApiError && error.field === "all"
-  ? new Error("The filters match every live token. Narrow them; to revoke all tokens, use the command line: watchword token revoke --all.") : error);
+const inWords = (error) =>
+  error instanceof ApiError && error.field === "all"
+    ? new Error(
+        "The filters match every live token. Narrow them; to revoke all tokens, use the command line: watchword " +
+          "token revoke --all.",
+      )
+    : error;
 
 /** @param {Named[]} tokens @param {number} count of all that are revoked */
-const lastUsed = (tokens, count) => html`${table({
-  caption: "Tokens to revoke, last used first", rows: tokens,
-  columns: [
-    { label: "Name", cell: (one) => one.name },
-    { label: "Acts as", cell: (one) => actor(one.actorUrn, one.actorName) },
-    { label: "Last used", cell: (one) => html`${time(one.lastUsedAt)}${one.lastNetwork ? html` <span class="quiet small">from ${one.lastNetwork}</span>` : null}` },
-  ],
-})}${count > tokens.length ? html`<p class="quiet small">And ${counted(count - tokens.length, "more token")}.</p>` : null}`;
+const lastUsed = (tokens, count) =>
+  html`${table({
+    caption: "Tokens to revoke, last used first",
+    rows: tokens,
+    columns: [
+      { label: "Name", cell: (one) => one.name },
+      { label: "Acts as", cell: (one) => actor(one.actorUrn, one.actorName) },
+      {
+        label: "Last used",
+        cell: (one) =>
+          html`${time(one.lastUsedAt)}${
+            one.lastNetwork ? html` <span class="quiet small">from ${one.lastNetwork}</span>` : null
+          }`,
+      },
+    ],
+  })}${
+    count > tokens.length ? html`<p class="quiet small">And ${counted(count - tokens.length, "more token")}.</p>` : null
+  }`;
 
 /** @param {{actorUrn: string, actorName: string | null, count: number}[]} actors */
 function whoseTable(actors) {
   const rest = actors.slice(MOST_ACTORS);
   const left = rest.reduce((sum, one) => sum + one.count, 0);
   return html`${table({
-    caption: "Tokens by actor", rows: actors.slice(0, MOST_ACTORS),
+    caption: "Tokens by actor",
+    rows: actors.slice(0, MOST_ACTORS),
     columns: [
       { label: "Acts as", cell: (one) => actor(one.actorUrn, one.actorName) },
       { label: "Tokens", class: "number", cell: (one) => number(one.count) },
     ],
-  })}${rest.length ? html`<p class="quiet small">And ${counted(left, "token")} of ${counted(rest.length, "more actor")}.</p>` : null}`;
+  })}${
+    rest.length
+      ? html`<p class="quiet small">And ${counted(left, "token")} of ${counted(rest.length, "more actor")}.</p>`
+      : null
+  }`;
 }

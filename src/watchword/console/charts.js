@@ -19,7 +19,8 @@ const withYear = new Intl.DateTimeFormat("en-GB", { dateStyle: "medium", timeZon
 export const startOf = (day) => Date.parse(day.length > 10 ? `${day}:00Z` : `${day}T00:00Z`);
 
 /** "18 Nov", or "18 Nov, 09:00". @param {string} day @param {Intl.DateTimeFormat} [form] */
-export const dayName = (day, form = date) => form.format(startOf(day)) + (day.length > 10 ? `, ${day.slice(11, 13)}:00` : "");
+export const dayName = (day, form = date) =>
+  form.format(startOf(day)) + (day.length > 10 ? `, ${day.slice(11, 13)}:00` : "");
 
 /** "18 Nov 2026". @param {string} day */
 export const fullDay = (day) => dayName(day, withYear);
@@ -31,7 +32,8 @@ export function sparkline(days, label) {
   return html`<svg class="sparkline" viewBox="0 0 ${days.length * 5} 20" role="img" preserveAspectRatio="none"
     aria-label="${label}: ${number(sum)} in ${counted(days.length, "day")}">${days.map((one, at) => {
       const height = one.count ? Math.max(2, (one.count / most) * 20) : 1;
-      return svg`<rect class="${one.count ? "some" : "none"}" x="${at * 5}" y="${20 - height}" width="4" height="${height}"
+      return svg`<rect class="${one.count ? "some" : "none"}" x="${at * 5}" y="${20 - height}" width="4"
+        height="${height}"
         ><title>${dayName(one.day)}: ${number(one.count)}</title></rect>`;
     })}</svg>`;
 }
@@ -46,34 +48,53 @@ export function barChart({ label, series, onBrush }) {
   const peak = Math.max(0, ...sums);
   const most = peak || 1;
   const id = newId("chart");
-  const describe = (/** @type {number} */ at) => `${dayName(days[at])}: ${series.map((one) => (series.length > 1
-    ? `${number(one.days[at].count)} ${one.name}` : number(one.days[at].count))).join(", ")}`;
+  const describe = (/** @type {number} */ at) =>
+    `${dayName(days[at])}: ${series
+      .map((one) => (series.length > 1 ? `${number(one.days[at].count)} ${one.name}` : number(one.days[at].count)))
+      .join(", ")}`;
   return html`<figure class="chart">
     <figcaption id="${id}" class="unseen">${label}</figcaption>
-    <div class="chart-top quiet small"><span>${number(peak)}</span><span>${series.length > 1 ? legend(series) : null}</span></div>
-    <div class="chart-area"><svg class="bars" viewBox="0 0 ${Math.max(1, days.length)} 100" preserveAspectRatio="none" aria-hidden="true">${days.map((_, at) => {
-      let top = 100;
-      return svg`<g>${series.map((one) => {
-        const height = (one.days[at].count / most) * 100;
-        top -= height;
-        return height ? svg`<rect class="${one.kind}" x="${at + 0.1}" y="${top}" width="0.8" height="${height}"></rect>` : null;
-      })}<rect class="whole" x="${at}" y="0" width="1" height="100"><title>${describe(at)}</title></rect></g>`;
-    })}</svg>${onBrush && days.length ? brush(label, days, describe, onBrush) : null}</div>
-    <div class="axis quiet small" aria-hidden="true">${[0, Math.floor((days.length - 1) / 2), days.length - 1].map((at) => html`<span
-      >${days[at] ? dayName(days[at]) : ""}</span>`)}</div>
-    <div class="unseen"><table aria-labelledby="${id}"><thead><tr><th scope="col">Day</th>${series.map((one) => html`<th
-      scope="col">${one.name}</th>`)}</tr></thead><tbody>${days.map((day, at) => html`<tr><th scope="row">${dayName(day)}</th>${series.map(
-      (one) => html`<td>${number(one.days[at].count)}</td>`)}</tr>`)}</tbody></table></div>
+    <div class="chart-top quiet small"><span>${number(peak)}</span><span>${
+      series.length > 1 ? legend(series) : null
+    }</span></div>
+    <div class="chart-area"><svg class="bars" viewBox="0 0 ${Math.max(1, days.length)} 100" preserveAspectRatio="none"
+      aria-hidden="true">${days.map((_, at) => {
+        let top = 100;
+        return svg`<g>${series.map((one) => {
+          const height = (one.days[at].count / most) * 100;
+          top -= height;
+          return height
+            ? svg`<rect class="${one.kind}" x="${at + 0.1}" y="${top}" width="0.8" height="${height}"></rect>`
+            : null;
+        })}<rect class="whole" x="${at}" y="0" width="1" height="100"><title>${describe(at)}</title></rect></g>`;
+      })}</svg>${onBrush && days.length ? brush(label, days, describe, onBrush) : null}</div>
+    <div class="axis quiet small" aria-hidden="true">${[0, Math.floor((days.length - 1) / 2), days.length - 1].map(
+      (at) => html`<span
+      >${days[at] ? dayName(days[at]) : ""}</span>`,
+    )}</div>
+    <div class="unseen"><table aria-labelledby="${id}"><thead><tr><th scope="col">Day</th>${series.map(
+      (one) => html`<th
+      scope="col">${one.name}</th>`,
+    )}</tr></thead><tbody>${days.map(
+      (day, at) =>
+        html`<tr><th scope="row">${dayName(day)}</th>${series.map(
+          (one) => html`<td>${number(one.days[at].count)}</td>`,
+        )}</tr>`,
+    )}</tbody></table></div>
   </figure>`;
 }
 
 /** @param {Series[]} series */
-const legend = (series) => html`<span class="legend">${series.map((one) => html`<span><span class="swatch ${one.kind}"
-  aria-hidden="true"></span>${one.name}</span>`)}</span>`;
+const legend = (series) =>
+  html`<span class="legend">${series.map(
+    (one) => html`<span><span class="swatch ${one.kind}"
+  aria-hidden="true"></span>${one.name}</span>`,
+  )}</span>`;
 
 /**
  * A layer over the bars that chooses a span of them.
- * @param {string} label @param {string[]} days @param {(at: number) => string} describe @param {(from: string, to: string) => void} choose
+ * @param {string} label @param {string[]} days @param {(at: number) => string} describe
+ * @param {(from: string, to: string) => void} choose
  */
 function brush(label, days, describe, choose) {
   let [from, to] = [days.length - 1, days.length - 1];
@@ -88,7 +109,10 @@ function brush(label, days, describe, choose) {
     mark.setAttribute("x", String(first));
     mark.setAttribute("width", String(last - first + 1));
     node.setAttribute("aria-valuenow", String(to));
-    node.setAttribute("aria-valuetext", first === last ? describe(to) : `${dayName(days[first])} to ${dayName(days[last])}`);
+    node.setAttribute(
+      "aria-valuetext",
+      first === last ? describe(to) : `${dayName(days[first])} to ${dayName(days[last])}`,
+    );
   };
   /** @param {PointerEvent} event */
   const under = (event) => {
@@ -100,7 +124,8 @@ function brush(label, days, describe, choose) {
     say(`Chosen: ${dayName(days[first])} to ${dayName(days[last])}`);
     choose(days[first], days[last]);
   };
-  return html`<div class="brush" tabindex="0" role="slider" aria-label="${label}: choose days. Shift extends, Enter applies."
+  return html`<div class="brush" tabindex="0" role="slider"
+    aria-label="${label}: choose days. Shift extends, Enter applies."
     aria-valuemin="0" aria-valuemax="${days.length - 1}" aria-valuenow="${to}" aria-valuetext="${describe(to)}"
     @pointerdown=${(/** @type {PointerEvent} */ event) => {
       if (event.button) return;
@@ -130,6 +155,7 @@ function brush(label, days, describe, choose) {
       to = Math.min(days.length - 1, Math.max(0, at));
       if (!event.shiftKey) from = to;
       draw(layer(event));
-    }}><svg viewBox="0 0 ${days.length} 1" preserveAspectRatio="none" aria-hidden="true">${svg`<rect x="${from}" y="0" width="1"
+    }}><svg viewBox="0 0 ${days.length} 1" preserveAspectRatio="none"
+      aria-hidden="true">${svg`<rect x="${from}" y="0" width="1"
       height="1"></rect>`}</svg></div>`;
 }

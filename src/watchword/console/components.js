@@ -2,51 +2,19 @@
  * The components of pages. Each works by keyboard and with a screen reader; a status is never shown by colour alone.
  */
 
-import { build, element, html, render } from "./html.js";
-import { ApiError } from "./api.js";
+import { element, html, render } from "./html.js";
+import { errorLine, showErrorAt } from "./error_line.js";
 import { number, short } from "./format.js";
-import { focusPage, stayWithin } from "./focus.js";
+import { stayWithin } from "./focus.js";
 import { withQuery } from "./router.js";
 import { keepDraft } from "./drafts.js";
 
+export { errorLine, showErrorAt } from "./error_line.js";
 export { latestSignal, loadList, refreshLists, showingErrors, whileBusy } from "./loading.js";
 
 let made = 0;
 /** An id for an element, unique on the page. @param {string} [word] */
 export const newId = (word = "x") => `${word}-${(made += 1)}`;
-
-/**
- * The server's message, with its reason code and request id in small type.
- * @param {unknown} error @param {() => unknown} [retry] does again what failed; not offered for wrong input
- */
-export function errorLine(error, retry) {
-  if (!error) return null;
-  const known = error instanceof ApiError ? error : null;
-  const sentence = error instanceof Error ? error.message : String(error);
-  const small = known ? [known.reason, known.requestId && `request ${known.requestId}`].filter(Boolean) : [];
-  return html`<div class="error" role="alert">
-    <span class="mark" aria-hidden="true">▲</span>
-    <div><p>${sentence}</p>${small.length ? html`<p class="small mono">${small.join(" · ")}</p>` : null}
-      ${retry && known?.status !== 400 ? html`<p><button type="button" @click=${retrying(retry)}>Retry</button></p>` : null}</div>
-  </div>`;
-}
-
-/**
- * Show an error where the user looks: at what was done, scrolled into view. @param {Element | null | undefined} place
- * @param {unknown} error @param {() => unknown} [retry]
- */
-export function showErrorAt(place, error, retry) {
-  if (!place) return;
-  render(place, errorLine(error, retry));
-  place.scrollIntoView({ block: "nearest" });
-}
-
-/** @param {() => unknown} retry */
-const retrying = (retry) => async (/** @type {Event} */ event) => {
-  /** @type {HTMLButtonElement} */ (event.currentTarget).disabled = true;
-  await retry();
-  focusPage();
-};
 
 /** A message about a finished action. @param {unknown} content */
 export const notice = (content) => html`<div class="notice" role="status" tabindex="-1">
@@ -72,7 +40,8 @@ export const loading = (what = "Loading…") => html`<p class="quiet loading" ro
 
 /**
  * @template Row
- * @typedef {{label: string, cell: (row: Row) => unknown, sort?: string, class?: string, first?: "DESCENDING" | "ASCENDING"}} Column
+ * @typedef {{label: string, cell: (row: Row) => unknown, sort?: string, class?: string,
+ *   first?: "DESCENDING" | "ASCENDING"}} Column
  */
 
 /**
@@ -83,22 +52,28 @@ export const loading = (what = "Loading…") => html`<p class="quiet loading" ro
  *   rowClass?: (row: Row) => string}} what
  */
 export function table({ caption, columns, rows, sort, order, rowClass }) {
-  return html`<div class="table-box"><a class="skip-pages" href="#pages" @click=${toPages}>Skip to pages</a><table class="rows">
+  return html`<div class="table-box"><a class="skip-pages" href="#pages" @click=${toPages}>Skip to pages</a><table
+    class="rows">
     <caption class="unseen">${caption}</caption>
     <thead><tr>${columns.map((column) => header(column, sort, order))}</tr></thead>
-    <tbody>${rows.map((row) => html`<tr class="${rowClass?.(row) ?? ""}">${columns.map((column, index) => {
-      const content = column.cell(row);
-      return index === 0
-        ? html`<th scope="row" class="${column.class ?? ""}" data-label="${column.label}">${content}</th>`
-        : html`<td class="${column.class ?? ""}" data-label="${column.label}">${content}</td>`;
-    })}</tr>`)}</tbody>
+    <tbody>${rows.map(
+      (row) =>
+        html`<tr class="${rowClass?.(row) ?? ""}">${columns.map((column, index) => {
+          const content = column.cell(row);
+          return index === 0
+            ? html`<th scope="row" class="${column.class ?? ""}" data-label="${column.label}">${content}</th>`
+            : html`<td class="${column.class ?? ""}" data-label="${column.label}">${content}</td>`;
+        })}</tr>`,
+    )}</tbody>
   </table></div>`;
 }
 
 /** To the link to the next page of the list. @param {Event} event */
 function toPages(event) {
   event.preventDefault();
-  const pages = /** @type {HTMLElement} */ (event.currentTarget).closest(".table-box")?.parentElement?.querySelector(".pager");
+  const pages = /** @type {HTMLElement} */ (event.currentTarget)
+    .closest(".table-box")
+    ?.parentElement?.querySelector(".pager");
   const next = pages?.querySelector("#next-page, a[rel=next]") ?? pages?.querySelector("a");
   if (next instanceof HTMLElement) next.focus();
 }
@@ -114,15 +89,18 @@ const anew = (changes) => (/** @type {Event} */ event) => {
 /** @param {Column<any>} column @param {string | null} [sort] @param {string | null} [order] */
 function header(column, sort, order) {
   if (!column.sort) {
-    return html`<th scope="col" class="${column.class ?? ""}">${column.label
-      ? column.label : html`<span class="unseen">Actions</span>`}</th>`;
+    return html`<th scope="col" class="${column.class ?? ""}">${
+      column.label ? column.label : html`<span class="unseen">Actions</span>`
+    }</th>`;
   }
   const active = sort === column.sort;
   const up = order === "ASCENDING";
   const first = column.first ?? "ASCENDING";
   const next = active ? (up ? "DESCENDING" : "ASCENDING") : first;
   const changes = { sort: column.sort, order: next };
-  return html`<th scope="col" class="${column.class ?? ""}" aria-sort="${active ? (up ? "ascending" : "descending") : null}">
+  return html`<th scope="col" class="${column.class ?? ""}" aria-sort="${
+    active ? (up ? "ascending" : "descending") : null
+  }">
     <a class="sorter" id="sort-${column.sort}" href="${withQuery(changes)}" @click=${anew(changes)}>${column.label}<span
       class="arrow" aria-hidden="true">${active ? (up ? "↑" : "↓") : ""}</span></a></th>`;
 }
@@ -136,17 +114,29 @@ export function pager({ start, count, total, shown, what = "" }) {
   const last = Math.max(1, Math.ceil(total / count));
   const near = [1, page - 1, page, page + 1, last].filter((n, i, all) => n >= 1 && n <= last && all.indexOf(n) === i);
   /** @param {number} n @param {string} text @param {string} label @param {string} [id] to keep the focus */
-  const link = (n, text, label, id) => (n < 1 || n > last || n === page
-    ? html`<span class="off" aria-hidden="true">${text}</span>`
-    : html`<a id="${id ?? null}" href="${withQuery({ page: n === 1 ? null : n })}" @click=${anew({ page: n === 1 ? null : n })} aria-label="${label}" rel="${n < page ? "prev" : "next"}">${text}</a>`);
+  const link = (n, text, label, id) =>
+    n < 1 || n > last || n === page
+      ? html`<span class="off" aria-hidden="true">${text}</span>`
+      : html`<a id="${id ?? null}" href="${withQuery({ page: n === 1 ? null : n })}"
+        @click=${anew({ page: n === 1 ? null : n })} aria-label="${label}"
+          rel="${n < page ? "prev" : "next"}">${text}</a>`;
   const range = shown ? `${number(start + 1)}–${number(start + shown)} of ${number(total)}` : `0 of ${number(total)}`;
   return html`<nav class="pager" aria-label="Pages">
     <span role="status">${range}${what ? ` ${what}` : ""}</span>
-    ${last > 1 ? html`<span class="pages">${link(page - 1, "‹", "Previous page", "previous-page")}
-      ${near.map((n, i) => html`${i && n - near[i - 1] > 1 ? html`<span class="off">…</span>` : null}${n === page
-        ? html`<span class="here" aria-current="page">${number(n)}</span>`
-        : link(n, number(n), `Page ${n}`)}`)}
-      ${link(page + 1, "›", "Next page", "next-page")}</span>` : null}
+    ${
+      last > 1
+        ? html`<span class="pages">${link(page - 1, "‹", "Previous page", "previous-page")}
+      ${near.map(
+        (n, i) =>
+          html`${i && n - near[i - 1] > 1 ? html`<span class="off">…</span>` : null}${
+            n === page
+              ? html`<span class="here" aria-current="page">${number(n)}</span>`
+              : link(n, number(n), `Page ${n}`)
+          }`,
+      )}
+      ${link(page + 1, "›", "Next page", "next-page")}</span>`
+        : null
+    }
   </nav>`;
 }
 
@@ -189,7 +179,8 @@ export async function toClipboard(text) {
 }
 
 /** An identifier: shortened in the middle, copied whole. @param {string} id @param {string} [what] */
-export const idCode = (id, what = "id") => html`<span class="id"><code title="${id}">${short(id)}</code>${copyButton(id, `Copy ${what}`)}</span>`;
+export const idCode = (id, what = "id") =>
+  html`<span class="id"><code title="${id}">${short(id)}</code>${copyButton(id, `Copy ${what}`)}</span>`;
 
 /** @param {string} text @param {string} [label] */
 export const codeBox = (text, label = "Copy command") => html`<div class="code"><pre tabindex="0" role="region"
@@ -226,7 +217,8 @@ export function panel({ title, close, content }) {
 }
 
 /**
- * A modal dialog. `act` does the action; if it fails, the dialog stays open with the error. Resolves to whether it was done.
+ * A modal dialog. `act` does the action; if it fails, the dialog stays open with the error. Resolves to whether it was
+ * done.
  * @param {{title: string, content: unknown, action: string, act?: (form: FormData) => unknown, danger?: boolean,
  *   typed?: string, cancel?: string, draft?: string}} what `typed`: text to type before the button works; `draft`: the
  *   key under which what is typed is kept when the dialog is closed
@@ -263,16 +255,23 @@ export function ask({ title, content, action, act, danger = false, typed, cancel
       const button = /** @type {HTMLButtonElement} */ (box.querySelector("button[type=submit]"));
       button.disabled = /** @type {HTMLInputElement} */ (event.currentTarget).value.trim() !== typed;
     };
-    const box = /** @type {HTMLDialogElement} */ (element(html`<dialog aria-labelledby="${id}">
+    const box = /** @type {HTMLDialogElement} */ (
+      element(html`<dialog aria-labelledby="${id}">
       <form method="dialog" @submit=${submit}>
         <h2 id="${id}">${title}</h2>
         <div class="dialog-body">${content}</div>
-        ${typed ? html`<div class="field"><label for="${id}-typed">Type ${typed} to confirm</label>
-          <input id="${id}-typed" autocomplete="off" @input=${check}></div>` : null}
+        ${
+          typed
+            ? html`<div class="field"><label for="${id}-typed">Type ${typed} to confirm</label>
+          <input id="${id}-typed" autocomplete="off" @input=${check}></div>`
+            : null
+        }
         <div class="dialog-error"></div>
         <p class="actions"><button type="button" @click=${() => box.close()}>${cancel}</button>
-          <button type="submit" class="${danger ? "danger" : "primary"}" ?disabled=${Boolean(typed)}>${action}</button></p>
-      </form></dialog>`));
+          <button type="submit" class="${danger ? "danger" : "primary"}"
+            ?disabled=${Boolean(typed)}>${action}</button></p>
+      </form></dialog>`)
+    );
     box.addEventListener("close", () => {
       box.remove();
       resolve(done);
@@ -281,7 +280,9 @@ export function ask({ title, content, action, act, danger = false, typed, cancel
     document.body.append(box);
     box.showModal();
     // Not a time or a link of the content, which a browser would choose.
-    /** @type {HTMLElement} */ (box.querySelector(".dialog-body :is(input, select, textarea), [id$=-typed], .actions button")).focus();
+    /** @type {HTMLElement} */ (
+      box.querySelector(".dialog-body :is(input, select, textarea), [id$=-typed], .actions button")
+    ).focus();
   });
 }
 
@@ -297,13 +298,15 @@ export function say(text) {
 
 /**
  * A button that opens a list of links and buttons. Escape, a click elsewhere and each of its items close it.
- * @param {{text: unknown, label: string, items: () => unknown, class?: string}} what `items`: `<li>` elements, asked for when it opens
+ * @param {{text: unknown, label: string, items: () => unknown, class?: string}} what `items`: `<li>` elements, asked
+ * for when it opens
  */
 export function menu({ text, label, items, class: kind = "" }) {
   const id = newId("menu");
   /** @param {Event} event */
   const opening = (event) => {
-    if (/** @type {ToggleEvent} */ (event).newState === "open") render(/** @type {Element} */ (event.currentTarget), items());
+    if (/** @type {ToggleEvent} */ (event).newState === "open")
+      render(/** @type {Element} */ (event.currentTarget), items());
   };
   /** @param {Event} event */
   const opened = (event) => {
@@ -320,7 +323,8 @@ export function menu({ text, label, items, class: kind = "" }) {
     const item = event.target instanceof Element ? event.target.closest("a, button") : null;
     if (item) /** @type {HTMLElement} */ (event.currentTarget).hidePopover();
   };
-  return html`<span class="menu"><button type="button" class="${kind}" popovertarget="${id}" aria-label="${label}">${text}</button><ul
+  return html`<span class="menu"><button type="button" class="${kind}" popovertarget="${id}"
+    aria-label="${label}">${text}</button><ul
     id="${id}" popover aria-label="${label}" @beforetoggle=${opening} @toggle=${opened} @click=${close}></ul></span>`;
 }
 
@@ -349,9 +353,15 @@ export function tabs(label, tabs) {
     choose(box, (at + step + all.length) % all.length, true);
   };
   const box = element(html`<div class="tabs">
-    <div role="tablist" aria-label="${label}" @keydown=${move}>${tabs.map((tab, index) => html`<button type="button"
-      role="tab" id="${id}-${index}" aria-controls="${id}-body-${index}" @click=${() => choose(box, index)}>${tab.name}</button>`)}</div>
-    ${tabs.map((tab, index) => html`<div role="tabpanel" id="${id}-body-${index}" aria-labelledby="${id}-${index}">${tab.content}</div>`)}
+    <div role="tablist" aria-label="${label}" @keydown=${move}>${tabs.map(
+      (tab, index) => html`<button type="button"
+      role="tab" id="${id}-${index}" aria-controls="${id}-body-${index}"
+        @click=${() => choose(box, index)}>${tab.name}</button>`,
+    )}</div>
+    ${tabs.map(
+      (tab, index) =>
+        html`<div role="tabpanel" id="${id}-body-${index}" aria-labelledby="${id}-${index}">${tab.content}</div>`,
+    )}
   </div>`);
   choose(box, 0);
   return box;

@@ -4,8 +4,8 @@
 
 /** @typedef {string | number | null | undefined} Cell */
 
-// A spreadsheet takes a cell that begins with one of these signs for a formula, some of them after blanks, quotes and in
-// full width. Where its separator is another than ours, a cell may begin within a text.
+// A spreadsheet takes a cell that begins with one of these signs for a formula, some of them after blanks, quotes and
+// in full width. Where its separator is another than ours, a cell may begin within a text.
 const FORMULA = /(?:^|(?<=[;,\t\r\n]))(?=(?:[^\S\t\r\n]|")*[=+\-@\uff1d\uff0b\uff0d\uff20])|^(?=[\t\r\n])/g;
 
 /** @param {Cell} value */

@@ -14,7 +14,9 @@ export const typedFrom = (count) => (count < 10 ? undefined : String(count));
 export function lastUsed(tokens, total) {
   const used = tokens.filter((token) => token.lastUsedAt !== null);
   if (!used.length) return html`<p>None of them was ever used.</p>`;
-  return html`<p>Used last:</p><ul class="grants">${used.map((token) => html`<li><strong>${token.name}</strong>,
-      ${time(token.lastUsedAt)}${token.lastNetwork ? html` from <code>${token.lastNetwork}</code>` : null}</li>`)}</ul>
+  return html`<p>Used last:</p><ul class="grants">${used.map(
+    (token) => html`<li><strong>${token.name}</strong>,
+      ${time(token.lastUsedAt)}${token.lastNetwork ? html` from <code>${token.lastNetwork}</code>` : null}</li>`,
+  )}</ul>
     ${total > used.length ? html`<p class="quiet small">And ${number(total - used.length)} more.</p>` : null}`;
 }

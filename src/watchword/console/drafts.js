@@ -1,13 +1,13 @@
 /**
- * Drafts: what is typed into a form is kept in session storage until it is saved or discarded. So it survives Esc, leaving
- * the page, a reload and the end of a session.
+ * Drafts: what is typed into a form is kept in session storage until it is saved or discarded. So it survives Esc,
+ * leaving the page, a reload and the end of a session.
  *
  * A draft belongs to one actor. A sign-in removes the drafts of other actors, and a sign-out removes all drafts.
  * Passwords, fields marked `data-secret` and texts that contain a token are never kept.
  */
 
 import { element, html } from "./html.js";
-import { looksLikeToken } from "./token_lookup.js";
+import { looksLikeToken } from "./token_text.js";
 
 const PREFIX = "watchword-draft:";
 
@@ -71,10 +71,20 @@ export function keepDraft(form, key) {
 const storageKey = (key) => `${PREFIX}${actor} ${key}`;
 
 /** The controls that may be kept. @param {HTMLFormElement} form */
-const controls = (form) => /** @type {Control[]} */ ([...form.elements].filter((node) => {
-  if (!(node instanceof HTMLInputElement || node instanceof HTMLTextAreaElement || node instanceof HTMLSelectElement)) return false;
-  return node.name && !["password", "file", "hidden", "submit", "button"].includes(node.type) && !node.closest("[data-secret]");
-}));
+const controls = (form) =>
+  /** @type {Control[]} */ (
+    [...form.elements].filter((node) => {
+      if (
+        !(node instanceof HTMLInputElement || node instanceof HTMLTextAreaElement || node instanceof HTMLSelectElement)
+      )
+        return false;
+      return (
+        node.name &&
+        !["password", "file", "hidden", "submit", "button"].includes(node.type) &&
+        !node.closest("[data-secret]")
+      );
+    })
+  );
 
 /** @param {Control} control */
 const isBox = (control) => control instanceof HTMLInputElement && ["checkbox", "radio"].includes(control.type);
@@ -85,7 +95,8 @@ function read(form) {
   const values = {};
   for (const control of controls(form)) {
     const here = (values[control.name] ??= []);
-    if (isBox(control) ? /** @type {HTMLInputElement} */ (control).checked : !looksLikeToken(control.value)) here.push(control.value);
+    if (isBox(control) ? /** @type {HTMLInputElement} */ (control).checked : !looksLikeToken(control.value))
+      here.push(control.value);
   }
   return values;
 }

@@ -4,9 +4,14 @@
 
 const STOPS = "a[href], button:enabled, :is(input, select, textarea):enabled, summary, [tabindex='0']";
 
-/** From the last stop of the node Tab leads to the first, and back. @param {Element} node @param {KeyboardEvent} event */
+/**
+ * From the last stop of the node Tab leads to the first, and back.
+ * @param {Element} node @param {KeyboardEvent} event
+ */
 export function stayWithin(node, event) {
-  const stops = [...node.querySelectorAll(STOPS)].filter((one) => one.getAttribute("tabindex") !== "-1" && one.checkVisibility());
+  const stops = [...node.querySelectorAll(STOPS)].filter(
+    (one) => one.getAttribute("tabindex") !== "-1" && one.checkVisibility(),
+  );
   const at = document.activeElement ? stops.indexOf(document.activeElement) : -1;
   const next = event.shiftKey ? at <= 0 && stops.at(-1) : at === stops.length - 1 && stops[0];
   if (!(next instanceof HTMLElement)) return;
@@ -15,9 +20,15 @@ export function stayWithin(node, event) {
 }
 
 /** @param {Element} node what tells it from others of its kind */
-const markOf = (node) => node.id || ["href", "datetime", "aria-label"].map((name) => node.getAttribute(name)).find(Boolean) || node.textContent;
+const markOf = (node) =>
+  node.id ||
+  ["href", "datetime", "aria-label"].map((name) => node.getAttribute(name)).find(Boolean) ||
+  node.textContent;
 
-/** If the work replaces the focused element of the place, the one like it gets the focus. @param {Element} place @param {() => Promise<void>} work */
+/**
+ * If the work replaces the focused element of the place, the one like it gets the focus.
+ * @param {Element} place @param {() => Promise<void>} work
+ */
 export async function keepingFocus(place, work) {
   const was = place.contains(document.activeElement) ? document.activeElement : null;
   await work();

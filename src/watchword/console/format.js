@@ -39,7 +39,11 @@ export function exact(moment) {
 }
 
 /** @param {number} moment to the second */
-export const utc = (moment) => new Date(moment).toISOString().replace("T", " ").replace(/\.\d+Z$/, " UTC");
+export const utc = (moment) =>
+  new Date(moment)
+    .toISOString()
+    .replace("T", " ")
+    .replace(/\.\d+Z$/, " UTC");
 
 /**
  * A relative time, with the exact time on hover and focus; kept up to date while it is shown.
@@ -80,7 +84,12 @@ export function bytes(size) {
 /** @param {number} milliseconds "5 minutes", "1 day 6 hours" */
 export function span(milliseconds) {
   /** @type {[string, number][]} */
-  const parts = [["day", DAY], ["hour", HOUR], ["minute", MINUTE], ["second", 1000]];
+  const parts = [
+    ["day", DAY],
+    ["hour", HOUR],
+    ["minute", MINUTE],
+    ["second", 1000],
+  ];
   let left = Math.max(0, Math.round(milliseconds / 1000) * 1000);
   /** @type {string[]} */
   const words = [];
@@ -93,7 +102,8 @@ export function span(milliseconds) {
 }
 
 /** @param {string} text @param {number} [ends] how much of each end stays */
-export const short = (text, ends = 6) => (text.length > ends * 2 + 3 ? `${text.slice(0, ends)}…${text.slice(-ends)}` : text);
+export const short = (text, ends = 6) =>
+  text.length > ends * 2 + 3 ? `${text.slice(0, ends)}…${text.slice(-ends)}` : text;
 
 /** @param {string} urn the part after its last colon: "alice" of urn:li:corpuser:alice */
 export const nameOf = (urn) => urn.slice(urn.lastIndexOf(":") + 1) || urn;
@@ -117,10 +127,16 @@ export function actorName(urn, displayName) {
 /** The first letters of the first and the last word. @param {string} name */
 export function initials(name) {
   const words = name.split(/[^\p{L}\p{N}]+/u).filter(Boolean);
-  return [words[0], words.length > 1 ? words[words.length - 1] : ""].map((word) => [...(word ?? "")][0] ?? "").join("").toUpperCase();
+  return [words[0], words.length > 1 ? words[words.length - 1] : ""]
+    .map((word) => [...(word ?? "")][0] ?? "")
+    .join("")
+    .toUpperCase();
 }
 
-/** An actor's name with its initials, and the whole urn on hover. @param {string} urn @param {string | null} [displayName] */
+/**
+ * An actor's name with its initials, and the whole urn on hover.
+ * @param {string} urn @param {string | null} [displayName]
+ */
 export const actor = (urn, displayName) => html`<span class="actor" title="${urn}"
   data-initials="${initials(actorName(urn, displayName))}">${short(actorName(urn, displayName), 12)}</span>`;
 
@@ -150,8 +166,10 @@ export function inTerminal(command, me) {
  * A command for the server's own machine. A browser that runs there as its user knows the data folder.
  * @param {string} command @param {{dataDir?: string | null}} where
  */
-export const onServer = (command, { dataDir }) => (dataDir
-  ? `${command} --data-dir ${/^[\w@%+=:,./-]+$/.test(dataDir) ? dataDir : `'${dataDir.replaceAll("'", "'\\''")}'`}` : command);
+export const onServer = (command, { dataDir }) =>
+  dataDir
+    ? `${command} --data-dir ${/^[\w@%+=:,./-]+$/.test(dataDir) ? dataDir : `'${dataDir.replaceAll("'", "'\\''")}'`}`
+    : command;
 
 /** Keep relative times up to date. When a time in `data-ends` has passed, its page gets the event `ended`. */
 export function keepTimes() {

@@ -4,14 +4,15 @@ import { graphql } from "./api.js";
 import { html } from "./html.js";
 import { groupName } from "./pages/actor_names.js";
 
-const GROUPS = `query GroupNames($start: Int) { listGroups(input: {start: $start, count: 1000}) { total groups { urn name } } }`;
+const GROUPS = `query GroupNames($start: Int) { listGroups(input: {start: $start, count: 1000}) { total groups {
+  urn name } } }`;
 const MOST_REQUESTS = 5;
 
 /**
  * @typedef {{look: (urns: string[], signal: AbortSignal) => Promise<void>, name: (urn: string) => string,
  *   shown: (urn: string) => unknown}} GroupNames
- *   `look`: before `name`; asks the server only for groups that it was not asked for yet. `name`: the last part of the urn
- *   if there is no name, or the caller may not see it. `shown`: the name, with the urn on hover
+ *   `look`: before `name`; asks the server only for groups that it was not asked for yet. `name`: the last part of the
+ *   urn if there is no name, or the caller may not see it. `shown`: the name, with the urn on hover
  */
 
 /** @param {import("./shell.js").Me} me @returns {GroupNames} */

@@ -2,8 +2,8 @@
  * Templates with automatic escaping.
  *
  * Only the text of the templates in these files is parsed as HTML. Values are put into the parsed tree as text,
- * attributes, properties and listeners, so that no value can become markup. Attributes that could run code are rejected:
- * `on…`, `style` and `srcdoc` take no values, and a link must lead to http, https or mailto.
+ * attributes, properties and listeners, so that no value can become markup. Attributes that could run code are
+ * rejected: `on…`, `style` and `srcdoc` take no values, and a link must lead to http, https or mailto.
  *
  *     html`<p class="${kind}">${text}</p>`      text and attributes; null, undefined and booleans show nothing
  *     html`<ul>${items.map((item) => html`<li>${item}</li>`)}</ul>`
@@ -50,6 +50,13 @@ export function render(node, content) {
 export function element(content) {
   const found = build(content).find((node) => node instanceof HTMLElement);
   if (!(found instanceof HTMLElement)) throw new Error("The template has no element.");
+  return found;
+}
+
+/** The element that must be there. @param {ParentNode} root @param {string} selector @returns {HTMLElement} */
+export function part(root, selector) {
+  const found = root.querySelector(selector);
+  if (!(found instanceof HTMLElement)) throw new Error(`There is no ${selector}.`);
   return found;
 }
 

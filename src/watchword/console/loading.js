@@ -3,7 +3,8 @@
  */
 
 import { build } from "./html.js";
-import { errorLine } from "./components.js";
+import { isAborted } from "./api.js";
+import { errorLine } from "./error_line.js";
 import { keepingFocus } from "./focus.js";
 
 /** @type {WeakMap<Element, AbortController>} */
@@ -47,7 +48,7 @@ export async function showingErrors(place, work, again = () => showingErrors(pla
     await work();
     clear(":scope > .error");
   } catch (error) {
-    if (error instanceof DOMException && error.name === "AbortError") return;
+    if (isAborted(error)) return;
     clear(":scope > .error, :scope > .loading");
     place.prepend(...build(errorLine(error, again)));
   }
@@ -71,8 +72,35 @@ export function loadList(place, signal, work) {
 export async function refreshLists() {
   for (const place of document.querySelectorAll("[data-list]")) {
     const load = lists.get(place);
-    if (load && !place.querySelector("details[open], :popover-open, :is(input, textarea, select):not([type=checkbox]):focus")) {
+    if (
+      load &&
+      !place.querySelector("details[open], :popover-open, :is(input, textarea, select):not([type=checkbox]):focus")
+    ) {
       await keepingFocus(place, load);
     }
+  }
+}
+
+const FIRST_PAUSE = 400;
+const LONGEST_PAUSE = 5_000;
+const SLOWER = 1.4;
+
+/**
+ * Poll with growing pauses, and not while the page is hidden.
+ * @param {() => Promise<"over" | "moved" | "still">} look
+ * @param {() => boolean} wanted whether the result is still needed
+ */
+export async function poll(look, wanted) {
+  let pause = FIRST_PAUSE;
+  for (;;) {
+    const seen = await look();
+    if (seen === "over") return;
+    pause = Math.min(seen === "moved" ? pause * 1.1 : pause * SLOWER, LONGEST_PAUSE);
+    await new Promise((resolve) => setTimeout(resolve, pause));
+    if (document.hidden) {
+      await new Promise((resolve) => document.addEventListener("visibilitychange", resolve, { once: true }));
+      pause = FIRST_PAUSE;
+    }
+    if (!wanted()) return;
   }
 }

@@ -3,13 +3,23 @@
  */
 
 import { element, html, render } from "./html.js";
-import { ApiError, UNREACHABLE, onOtherSession, onSignedOut, session } from "./api.js";
+import { ApiError, UNREACHABLE, isAborted, onOtherSession, onSignedOut, session } from "./api.js";
 import { MINUTE, keepTimes } from "./format.js";
 import { errorLine, loading, refreshLists, say } from "./components.js";
 import { focusPage } from "./focus.js";
 import { find, go, onAgain, onTokenInAddress, reload, route, start } from "./router.js";
 import { forgetDrafts, keepDraftsOf } from "./drafts.js";
-import { listenToKeys, mayView, missingFor, openPalette, showRail, showTips, toSignIn, viewOf, whoAmI } from "./shell.js";
+import {
+  listenToKeys,
+  mayView,
+  missingFor,
+  openPalette,
+  showRail,
+  showTips,
+  toSignIn,
+  viewOf,
+  whoAmI,
+} from "./shell.js";
 import { guardFields } from "./token_lookup.js";
 
 route("overview", "/", () => import("./pages/overview.js"));
@@ -141,7 +151,7 @@ async function show(found, at, params, mayStay) {
     focusPage();
     return opened();
   } catch (error) {
-    if (error instanceof DOMException && error.name === "AbortError") return "overtaken";
+    if (isAborted(error)) return "overtaken";
     if (mine !== turn || (error instanceof ApiError && error.status === 401)) return "overtaken";
     const outdated = error instanceof ApiError && error.reason === OUTDATED;
     if (mayStay && before && before.urn === me?.urn) {
@@ -149,21 +159,39 @@ async function show(found, at, params, mayStay) {
       return "stayed";
     }
     main.replaceChildren(root);
-    render(root, html`<h1>This page could not be loaded</h1>${errorLine(error, outdated ? undefined : reload)}
-      ${outdated ? html`<p class="actions"><button type="button" class="primary" @click=${() => location.reload()}>Reload</button></p>` : null}`);
+    render(
+      root,
+      html`<h1>This page could not be loaded</h1>${errorLine(error, outdated ? undefined : reload)}
+      ${
+        outdated
+          ? html`<p class="actions"><button type="button" class="primary"
+            @click=${() => location.reload()}>Reload</button></p>`
+          : null
+      }`,
+    );
     return opened();
   }
 }
 
-/** The next page could not be shown: say so above the page that stays. @param {Shown} old @param {URL} at @param {unknown} error @param {boolean} outdated */
+/**
+ * The next page could not be shown: say so above the page that stays.
+ * @param {Shown} old @param {URL} at @param {unknown} error @param {boolean} outdated
+ */
 function stay(old, at, error, outdated) {
   leaving.abort();
   ({ leaving } = old);
   showRail(rail, me, old.view);
   document.title = old.title;
-  const problem = element(html`<div class="page-problem" tabindex="-1" role="group" aria-label="Problem"><p><strong><code>${at.pathname}</code>
-      could not be opened.</strong> You are still on the page before.</p>${errorLine(error, outdated ? undefined : () => go(at.href))}
-    ${outdated ? html`<p class="actions"><button type="button" class="primary" @click=${() => location.assign(at.href)}>Reload</button></p>` : null}</div>`);
+  const problem = element(html`<div class="page-problem" tabindex="-1" role="group"
+      aria-label="Problem"><p><strong><code>${at.pathname}</code>
+      could not be opened.</strong> You are still on the page
+      before.</p>${errorLine(error, outdated ? undefined : () => go(at.href))}
+    ${
+      outdated
+        ? html`<p class="actions"><button type="button" class="primary"
+          @click=${() => location.assign(at.href)}>Reload</button></p>`
+        : null
+    }</div>`);
   main.replaceChildren(problem, old.root);
   problem.focus();
 }
@@ -172,7 +200,10 @@ const OUTDATED = "console_updated";
 
 /** Its files have other addresses after an upgrade of the server. @returns {Promise<never>} */
 async function whyNotLoaded() {
-  const gone = await fetch(import.meta.url, { method: "HEAD", cache: "no-store" }).then((answer) => answer.status === 404, () => false);
+  const gone = await fetch(import.meta.url, { method: "HEAD", cache: "no-store" }).then(
+    (answer) => answer.status === 404,
+    () => false,
+  );
   if (gone) throw new ApiError("The server has a newer version of this page. Reload it.", { reason: OUTDATED });
   throw new ApiError(UNREACHABLE, { reason: "unreachable" });
 }
@@ -187,20 +218,27 @@ function lookUpPasted() {
 /** @param {HTMLElement} root */
 function nothingHere(root) {
   title("Page not found");
-  render(root, html`<h1>Page not found</h1><p>The console has no page at this address.
-    <a href="/">Go to the overview.</a></p>`);
+  render(
+    root,
+    html`<h1>Page not found</h1><p>The console has no page at this address.
+    <a href="/">Go to the overview.</a></p>`,
+  );
 }
 
 /** @param {HTMLElement} root @param {URL} at @param {string} missing names of privileges */
 function notYours(root, at, missing) {
   title("Access denied");
-  render(root, html`<h1>Access denied</h1><p>You lack <strong>${missing}</strong> for <code>${at.pathname}</code>: no policy grants
-    it, or the token you signed in with is limited to other scopes. Ask someone who manages policies for the privilege and reload, or sign
-    in with a token that has it. <a href="/">Go to the overview.</a></p>`);
+  render(
+    root,
+    html`<h1>Access denied</h1><p>You lack <strong>${missing}</strong> for <code>${at.pathname}</code>: no policy grants
+    it, or the token you signed in with is limited to other scopes. Ask someone who manages policies for the privilege
+    and reload, or sign in with a token that has it. <a href="/">Go to the overview.</a></p>`,
+  );
 }
 
 /** @param {string} which */
-const close = (which) => document.querySelectorAll(which).forEach((box) => /** @type {HTMLDialogElement} */ (box).close());
+const close = (which) =>
+  document.querySelectorAll(which).forEach((box) => /** @type {HTMLDialogElement} */ (box).close());
 const closeDialogs = () => close("dialog[open]");
 // A dialog belongs to its page; one whose action is running stays open.
 const closeQuestions = () => close("dialog[open]:not([data-busy])");

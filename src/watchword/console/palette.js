@@ -10,7 +10,8 @@ import { errorLine, latestSignal, newId, warning } from "./components.js";
 import { go } from "./router.js";
 import { setTheme, showKeys, signOut, viewsOf } from "./shell.js";
 import { ROW, WHOLE, detailsPath, endOf, mayRevoke, mayRotate, statusOf } from "./token_display.js";
-import { findToken, looksLikeToken } from "./token_lookup.js";
+import { findToken } from "./token_lookup.js";
+import { looksLikeToken } from "./token_text.js";
 import { actorPath, mayOffboard, offboardingPath } from "./pages/actor_names.js";
 
 /**
@@ -22,7 +23,8 @@ import { actorPath, mayOffboard, offboardingPath } from "./pages/actor_names.js"
  * @typedef {{text: string, opened?: boolean}} Pasted a text with a token; `opened`: it was in the address
  */
 
-const TOKENS = `query FindTokens($input: ListAccessTokensInput) { listAccessTokens(input: $input) { tokens { ${ROW} } } }`;
+const TOKENS = `query FindTokens($input: ListAccessTokensInput) { listAccessTokens(input: $input) { tokens { ${ROW} } }
+  }`;
 const ONE = `query FindById($id: String!) { getAccessToken(id: $id) { ${WHOLE} } }`;
 const OTHERS = `query FindOthers($text: String!, $people: Boolean!, $accounts: Boolean!, $policies: Boolean!) {
   listUsers(input: {query: $text, count: 6}) @include(if: $people) { users { urn displayName status } }
@@ -35,7 +37,9 @@ const PAUSE = 150;
 
 /** Open it over the page. @param {Me} me @param {Pasted} [pasted] */
 export function showPalette(me, pasted) {
-  const box = /** @type {HTMLDialogElement} */ (element(html`<dialog class="palette" aria-label="Search and commands"></dialog>`));
+  const box = /** @type {HTMLDialogElement} */ (
+    element(html`<dialog class="palette" aria-label="Search and commands"></dialog>`)
+  );
   box.append(finder(me, { pasted, done: () => box.close() }));
   box.addEventListener("close", () => box.remove());
   document.body.append(box);
@@ -45,8 +49,8 @@ export function showPalette(me, pasted) {
 
 /**
  * The field with its results. @param {Me} me
- * @param {{pasted?: Pasted, done?: () => void, inline?: boolean}} [how] `inline`: in a page, where the results cover what
- *   follows; `done` is called before an option is carried out
+ * @param {{pasted?: Pasted, done?: () => void, inline?: boolean}} [how] `inline`: in a page, where the results cover
+ *   what follows; `done` is called before an option is carried out
  */
 export function finder(me, { pasted, done, inline = false } = {}) {
   const id = newId("finder");
@@ -57,11 +61,14 @@ export function finder(me, { pasted, done, inline = false } = {}) {
   let busy = false;
   let entered = false;
   const box = element(html`<div class="finder ${inline ? "inline" : ""}" @focusout=${left}>
-    <input id="${id}" role="combobox" data-secret aria-label="Search or paste a token" aria-autocomplete="list" aria-haspopup="listbox"
-      aria-controls="${id}-list" aria-expanded="false" placeholder="Search, or paste a token, id, urn or name" autocomplete="off"
+    <input id="${id}" role="combobox" data-secret aria-label="Search or paste a token" aria-autocomplete="list"
+      aria-haspopup="listbox"
+      aria-controls="${id}-list" aria-expanded="false" placeholder="Search, or paste a token, id, urn or name"
+        autocomplete="off"
       autocapitalize="off" spellcheck="false" maxlength="8192" @input=${typed} @keydown=${pressed} @focus=${opened}>
     <div class="finder-results"><div class="finder-card" role="status"></div>
-      <div role="listbox" id="${id}-list" aria-label="Results" hidden @mousedown=${(/** @type {Event} */ event) => event.preventDefault()}></div></div></div>`);
+      <div role="listbox" id="${id}-list" aria-label="Results" hidden
+        @mousedown=${(/** @type {Event} */ event) => event.preventDefault()}></div></div></div>`);
   const input = /** @type {HTMLInputElement} */ (box.querySelector("input"));
   const results = /** @type {HTMLElement} */ (box.querySelector(".finder-results"));
   const card = /** @type {HTMLElement} */ (box.querySelector(".finder-card"));
@@ -73,14 +80,23 @@ export function finder(me, { pasted, done, inline = false } = {}) {
     options = filled.flatMap((group) => group.options);
     let place = 0;
     render(card, above);
-    render(list, filled.map((group, which) => html`<div role="group" aria-labelledby="${id}-group-${which}">
-      <div class="group-name" role="presentation" id="${id}-group-${which}">${group.name}</div>${group.options.map((one) => {
-        const mine = place;
-        place += 1;
-        return html`<div role="option" id="${id}-${mine}" class="option ${one.danger ? "risky" : ""}" aria-selected="false"
-          @pointermove=${() => mark(mine)} @click=${() => choose(mine)}><span>${one.label}</span>${one.detail
-            ? html`<span class="quiet small">${one.detail}</span>` : null}</div>`;
-      })}</div>`));
+    render(
+      list,
+      filled.map(
+        (group, which) => html`<div role="group" aria-labelledby="${id}-group-${which}">
+      <div class="group-name" role="presentation" id="${id}-group-${which}">${group.name}</div>${group.options.map(
+        (one) => {
+          const mine = place;
+          place += 1;
+          return html`<div role="option" id="${id}-${mine}" class="option ${one.danger ? "risky" : ""}"
+            aria-selected="false"
+          @pointermove=${() => mark(mine)} @click=${() => choose(mine)}><span>${one.label}</span>${
+            one.detail ? html`<span class="quiet small">${one.detail}</span>` : null
+          }</div>`;
+        },
+      )}</div>`,
+      ),
+    );
     list.hidden = !options.length;
     reveal(Boolean(options.length || above));
     mark(Math.min(at, options.length - 1));
@@ -96,7 +112,9 @@ export function finder(me, { pasted, done, inline = false } = {}) {
   /** @param {number} at */
   function mark(at) {
     active = Math.max(0, at);
-    list.querySelectorAll("[role=option]").forEach((node, place) => node.setAttribute("aria-selected", String(place === at)));
+    list
+      .querySelectorAll("[role=option]")
+      .forEach((node, place) => node.setAttribute("aria-selected", String(place === at)));
     if (!options.length) {
       input.removeAttribute("aria-activedescendant");
       return;
@@ -174,7 +192,10 @@ export function finder(me, { pasted, done, inline = false } = {}) {
     } catch (error) {
       if (signal.aborted) return;
       entered = false;
-      show(inline ? [] : local(input.value, me, inline), errorLine(error, () => load(work)));
+      show(
+        inline ? [] : local(input.value, me, inline),
+        errorLine(error, () => load(work)),
+      );
     } finally {
       if (!signal.aborted) {
         busy = false;
@@ -185,44 +206,80 @@ export function finder(me, { pasted, done, inline = false } = {}) {
   }
 
   /** @param {string} text */
-  const search = (text) => load(async (signal) => {
-    const wanted = idIn(text);
-    const token = wanted ? await byId(wanted, signal) : null;
-    // If one kind cannot be searched, the others are shown.
-    const parts = token ? [] : await Promise.allSettled([tokensWith(text, me, signal),
-      othersWith(text, me, signal), leaversWith(text, me, signal)]);
-    if (signal.aborted) return;
-    const found = parts.flatMap((part) => (part.status === "fulfilled" ? part.value : [])).sort((one, other) => Number(other.first ?? 0) - Number(one.first ?? 0));
-    const [failed] = parts.flatMap((part) => (part.status === "rejected" ? [part.reason] : []));
-    const groups = [...(token ? [actionsOn(token, me)] : []), ...local(text, me, inline), ...found];
-    const none = !groups.some((group) => group.options.length);
-    show(groups, token ? cardOf(token) : failed ? errorLine(failed, () => search(text)) : none ? html`<p class="quiet">Nothing
-      matches.</p>` : null, active);
-    if (token) void addTree(token, signal);
-  });
+  const search = (text) =>
+    load(async (signal) => {
+      const wanted = idIn(text);
+      const token = wanted ? await byId(wanted, signal) : null;
+      // If one kind cannot be searched, the others are shown.
+      const parts = token
+        ? []
+        : await Promise.allSettled([
+            tokensWith(text, me, signal),
+            othersWith(text, me, signal),
+            leaversWith(text, me, signal),
+          ]);
+      if (signal.aborted) return;
+      const found = parts
+        .flatMap((part) => (part.status === "fulfilled" ? part.value : []))
+        .sort((one, other) => Number(other.first ?? 0) - Number(one.first ?? 0));
+      const [failed] = parts.flatMap((part) => (part.status === "rejected" ? [part.reason] : []));
+      const groups = [...(token ? [actionsOn(token, me)] : []), ...local(text, me, inline), ...found];
+      const none = !groups.some((group) => group.options.length);
+      show(
+        groups,
+        token
+          ? cardOf(token)
+          : failed
+            ? errorLine(failed, () => search(text))
+            : none
+              ? html`<p class="quiet">Nothing
+      matches.</p>`
+              : null,
+        active,
+      );
+      if (token) void addTree(token, signal);
+    });
 
   /** @param {Pasted} given */
   const lookUp = ({ text, opened: inAddress }) => {
-    const about = inAddress ? warning(html`<p>The address contained a token. It was removed, but the history of this browser and
-      proxies may have it: revoke the token if others can read them.</p>`) : null;
+    const about = inAddress
+      ? warning(html`<p>The address contained a token. It was removed, but the history of this browser and
+      proxies may have it: revoke the token if others can read them.</p>`)
+      : null;
     show([], html`${about}<p class="quiet">Looking up the pasted token…</p>`);
     return load(async (signal) => {
       const token = await findToken(text, signal);
       if (signal.aborted) return;
-      show(token ? [actionsOn(token, me)] : [], html`${about}${token ? cardOf(token) : html`<p><strong>No such token.</strong> None that
-        you may see has this text: it is of another service, is incomplete, or was deleted some time after it ended.</p>`}`);
+      show(
+        token ? [actionsOn(token, me)] : [],
+        html`${about}${
+          token
+            ? cardOf(token)
+            : html`<p><strong>No such token.</strong> None that
+        you may see has this text: it is of another service, is incomplete, or was deleted some time after it
+        ended.</p>`
+        }`,
+      );
       if (token) void addTree(token, signal);
     });
   };
 
-  /** How many tokens were made with it, as a dry run of its revocation counts them. @param {Token} token @param {AbortSignal} signal */
+  /**
+   * How many tokens were made with it, as a dry run of its revocation counts them.
+   * @param {Token} token @param {AbortSignal} signal
+   */
   async function addTree(token, signal) {
     const asked = (/** @type {boolean} */ cascade) => ({ ids: [token.id], cascade, dryRun: true });
     const place = card.querySelector(".tree-size");
     try {
       const { one, all } = await graphql(TREE, { one: asked(false), all: asked(true) }, { signal });
       const derived = Math.max(0, one.count - (token.status === "ACTIVE" ? 1 : 0));
-      if (place) render(place, html`${counted(derived, "live token")} derived from it, ${counted(all.count - one.count, "more", "more")} created with it`);
+      if (place)
+        render(
+          place,
+          html`${counted(derived, "live token")} derived from it, ${counted(all.count - one.count, "more", "more")}
+            created with it`,
+        );
     } catch (error) {
       if (place && !signal.aborted) render(place, "could not be counted");
     }
@@ -235,7 +292,10 @@ export function finder(me, { pasted, done, inline = false } = {}) {
 
 const searching = () => html`<p class="quiet">Searching…</p>`;
 
-/** Pages and actions of this name; all of them without one. @param {string} text @param {Me} me @param {boolean} inline @returns {Group[]} */
+/**
+ * Pages and actions of this name; all of them without one.
+ * @param {string} text @param {Me} me @param {boolean} inline @returns {Group[]}
+ */
 function local(text, me, inline) {
   const words = text.toLowerCase().split(/\s+/).filter(Boolean);
   if (inline && !words.length) return [];
@@ -254,8 +314,18 @@ function local(text, me, inline) {
   ];
   const matches = (/** @type {string} */ label) => words.every((word) => label.toLowerCase().includes(word));
   return [
-    { name: "Pages", options: viewsOf(me).filter((view) => matches(view.label)).map((view) => ({ label: view.label, run: to(view.path) })) },
-    { name: "Actions", options: actions.filter(([label, , allowed]) => allowed && matches(label)).map(([label, run]) => ({ label, run })) },
+    {
+      name: "Pages",
+      options: viewsOf(me)
+        .filter((view) => matches(view.label))
+        .map((view) => ({ label: view.label, run: to(view.path) })),
+    },
+    {
+      name: "Actions",
+      options: actions
+        .filter(([label, , allowed]) => allowed && matches(label))
+        .map(([label, run]) => ({ label, run })),
+    },
   ];
 }
 
@@ -289,28 +359,66 @@ async function tokensWith(text, me, signal) {
 /** @param {string} text @param {Me} me @param {AbortSignal} signal @returns {Promise<Group[]>} */
 async function othersWith(text, me, signal) {
   const { privileges: may } = me;
-  const asked = { people: may.managePolicies || may.manageTokens, accounts: may.manageServiceAccounts, policies: may.viewPolicies };
+  const asked = {
+    people: may.managePolicies || may.manageTokens,
+    accounts: may.manageServiceAccounts,
+    policies: may.viewPolicies,
+  };
   if (!Object.values(asked).some(Boolean)) return [];
   const found = await graphql(OTHERS, { text, ...asked }, { signal });
   const people = asked.people ? peopleIn(found, text).filter((one) => !(asked.accounts && ACCOUNT.test(one.urn))) : [];
-  const pathOf = (/** @type {string} */ urn) => (may.managePolicies ? actorPath(urn) : `/console/all-tokens?actor=${encodeURIComponent(urn)}`);
+  const pathOf = (/** @type {string} */ urn) =>
+    may.managePolicies ? actorPath(urn) : `/console/all-tokens?actor=${encodeURIComponent(urn)}`;
   return [
-    { name: "People", first: people.some((one) => isNamed(one, text)), options: people.map((one) => ({ label: actor(one.urn, one.displayName),
-      detail: one.status === "SUSPENDED" ? "suspended" : actorName(one.urn), run: () => go(pathOf(one.urn)) })) },
-    { name: "Accounts", options: (found.listServiceAccounts?.serviceAccounts ?? []).map((/** @type {{urn: string, displayName: string}} */ one) => ({
-      label: one.displayName, run: () => go(`/console/accounts/${encodeURIComponent(one.urn)}`) })) },
-    { name: "Policies", options: (found.listPolicies?.policies ?? []).map((/** @type {{urn: string, name: string}} */ one) => ({
-      label: one.name, run: () => go(`/console/policies/${encodeURIComponent(one.urn)}`) })) },
+    {
+      name: "People",
+      first: people.some((one) => isNamed(one, text)),
+      options: people.map((one) => ({
+        label: actor(one.urn, one.displayName),
+        detail: one.status === "SUSPENDED" ? "suspended" : actorName(one.urn),
+        run: () => go(pathOf(one.urn)),
+      })),
+    },
+    {
+      name: "Accounts",
+      options: (found.listServiceAccounts?.serviceAccounts ?? []).map(
+        (/** @type {{urn: string, displayName: string}} */ one) => ({
+          label: one.displayName,
+          run: () => go(`/console/accounts/${encodeURIComponent(one.urn)}`),
+        }),
+      ),
+    },
+    {
+      name: "Policies",
+      options: (found.listPolicies?.policies ?? []).map((/** @type {{urn: string, name: string}} */ one) => ({
+        label: one.name,
+        run: () => go(`/console/policies/${encodeURIComponent(one.urn)}`),
+      })),
+    },
   ];
 }
 
-/** "offboard eve": the people to offboard that match the rest. @param {string} text @param {Me} me @param {AbortSignal} signal @returns {Promise<Group[]>} */
+/**
+ * "offboard eve": the people to offboard that match the rest.
+ * @param {string} text @param {Me} me @param {AbortSignal} signal @returns {Promise<Group[]>}
+ */
 async function leaversWith(text, me, signal) {
   const name = /^offboard\s+(.+)$/i.exec(text)?.[1];
   if (!name || !mayOffboard(me)) return [];
   const found = await graphql(OTHERS, { text: name, people: true, accounts: false, policies: false }, { signal });
-  return [{ name: "Offboard", first: true, options: peopleIn(found, name).filter((one) => !ACCOUNT.test(one.urn)).map((one) => ({
-    label: html`Offboard ${actor(one.urn, one.displayName)}…`, detail: actorName(one.urn), run: () => go(offboardingPath(one.urn)) })) }];
+  return [
+    {
+      name: "Offboard",
+      first: true,
+      options: peopleIn(found, name)
+        .filter((one) => !ACCOUNT.test(one.urn))
+        .map((one) => ({
+          label: html`Offboard ${actor(one.urn, one.displayName)}…`,
+          detail: actorName(one.urn),
+          run: () => go(offboardingPath(one.urn)),
+        })),
+    },
+  ];
 }
 
 /**
@@ -323,32 +431,53 @@ function peopleIn({ listUsers: { users }, listActors: { actors } }, text) {
 }
 
 /** Whether this is the whole name or urn. @param {Found} one @param {string} text */
-const isNamed = (one, text) => [one.urn, actorName(one.urn), one.displayName].some((name) => name?.toLowerCase() === text.toLowerCase());
+const isNamed = (one, text) =>
+  [one.urn, actorName(one.urn), one.displayName].some((name) => name?.toLowerCase() === text.toLowerCase());
 
 /** @param {Token} token @param {Me} me @returns {Option} */
-const tokenOption = (token, me) => ({
-  label: html`${token.name} ${statusOf(token)}`,
-  detail: `${actorName(token.ownerUrn, token.ownerName)} · ${token.lastUsedAt === null ? "never used" : `used ${relative(token.lastUsedAt)}`}`,
-  run: () => go(detailsPath(token, me)),
-});
+function tokenOption(token, me) {
+  const used = token.lastUsedAt === null ? "never used" : `used ${relative(token.lastUsedAt)}`;
+  return {
+    label: html`${token.name} ${statusOf(token)}`,
+    detail: `${actorName(token.ownerUrn, token.ownerName)} · ${used}`,
+    run: () => go(detailsPath(token, me)),
+  };
+}
 
 /** @param {Token} token @param {Me} me @returns {Group} */
 function actionsOn(token, me) {
   const path = detailsPath(token, me);
   const live = token.status === "ACTIVE";
-  return { name: "What to do", options: [
-    { label: `Open ${token.name}`, run: () => go(path) },
-    ...(live && mayRevoke(token, me) ? [{ label: `Revoke ${token.name}…`, danger: true, run: () => go(`${path}#revoke`) }] : []),
-    ...(mayRotate(token, me) ? [{ label: `Rotate ${token.name}…`, run: () => go(`${path}#rotate`) }] : []),
-    ...(me.privileges.viewAuditLog ? [{ label: `Activity of ${token.name}`,
-      run: () => go(`/console/activity?target=${encodeURIComponent(token.id)}`) }] : []),
-  ] };
+  return {
+    name: "What to do",
+    options: [
+      { label: `Open ${token.name}`, run: () => go(path) },
+      ...(live && mayRevoke(token, me)
+        ? [{ label: `Revoke ${token.name}…`, danger: true, run: () => go(`${path}#revoke`) }]
+        : []),
+      ...(mayRotate(token, me) ? [{ label: `Rotate ${token.name}…`, run: () => go(`${path}#rotate`) }] : []),
+      ...(me.privileges.viewAuditLog
+        ? [
+            {
+              label: `Activity of ${token.name}`,
+              run: () => go(`/console/activity?target=${encodeURIComponent(token.id)}`),
+            },
+          ]
+        : []),
+    ],
+  };
 }
 
 /** @param {Token} token */
 const cardOf = (token) => html`<p class="card-name"><strong>${token.name}</strong> ${statusOf(token)}</p>
   <dl class="facts small"><dt>Owner</dt><dd>${actor(token.ownerUrn, token.ownerName)}</dd>
-    ${token.actorUrn === token.ownerUrn ? null : html`<dt>Acts as</dt><dd>${actor(token.actorUrn, token.actorName)}</dd>`}
-    <dt>Last used</dt><dd>${time(token.lastUsedAt)}${token.lastNetwork ? html` from <code>${token.lastNetwork}</code>` : null}</dd>
+    ${
+      token.actorUrn === token.ownerUrn
+        ? null
+        : html`<dt>Acts as</dt><dd>${actor(token.actorUrn, token.actorName)}</dd>`
+    }
+    <dt>Last used</dt><dd>${time(token.lastUsedAt)}${
+      token.lastNetwork ? html` from <code>${token.lastNetwork}</code>` : null
+    }</dd>
     <dt>Expires</dt><dd>${endOf(token)}</dd>
     <dt>Derived</dt><dd class="tree-size">…</dd></dl>`;

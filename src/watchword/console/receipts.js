@@ -18,11 +18,18 @@ const KEPT = "watchword-receipts";
 export function receipts(place, actorUrn, path) {
   const isHere = (/** @type {Kept} */ one) => one.actorUrn === actorUrn && one.path === path;
   let all = read().filter(isHere);
-  const show = () => render(place, all.map((one) => notice(html`<p><strong>Revoked ${counted(one.count, "token")}</strong>
+  const show = () =>
+    render(
+      place,
+      all.map((one) =>
+        notice(html`<p><strong>Revoked ${counted(one.count, "token")}</strong>
       (${one.words}) at ${fullTime(one.revokedAt)}. No instance accepts any of them.</p>
     <p class="small">Receipt: SHA-256 of their ids <code class="digest">${one.digest}</code>
       ${copyButton(`${one.count} tokens, ${new Date(one.revokedAt).toISOString()}, ${one.digest}`, "Copy receipt")}
-      <button type="button" class="plain" @click=${() => put(all.filter((other) => other !== one))}>Dismiss</button></p>`)));
+      <button type="button" class="plain" @click=${() =>
+        put(all.filter((other) => other !== one))}>Dismiss</button></p>`),
+      ),
+    );
   /** @param {Kept[]} changed */
   const put = (changed) => {
     all = changed;

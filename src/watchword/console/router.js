@@ -1,14 +1,15 @@
 /**
- * Addresses: each view has one that works with reload, back, forward and sharing. Filters, sort and page are in its query.
+ * Addresses: each view has one that works with reload, back, forward and sharing. Filters, sort and page are in its
+ * query.
  *
  * A page is a module that exports `page(context)`. Before it loads data, it may call `setHooks(root, {again, leave})`:
- * `again(context)` is called instead of a new page when the address changes but the page is the same; `leave()` is called
- * before the page is left and returns whether it may be.
+ * `again(context)` is called instead of a new page when the address changes but the page is the same; `leave()` is
+ * called before the page is left and returns whether it may be.
  *
  * A token never stays in an address: it is taken out before the address is set, and at once if it was opened.
  */
 
-import { takeToken } from "./token_lookup.js";
+import { takeToken } from "./token_text.js";
 
 /**
  * @typedef {object} Context
@@ -26,7 +27,10 @@ import { takeToken } from "./token_lookup.js";
  */
 
 /** @typedef {"shown" | "stayed" | "overtaken"} Outcome `stayed`: the page before is still shown, with the error */
-/** The last page that was shown. @typedef {{href: string, place: number, current: Kept | undefined, shown: string | null}} Before */
+/**
+ * The last page that was shown.
+ * @typedef {{href: string, place: number, current: Kept | undefined, shown: string | null}} Before
+ */
 
 /** @type {Route[]} */
 const routes = [];
@@ -69,7 +73,7 @@ export async function go(address, { replace = false, sure = false } = {}) {
   if (!replace) place += 1;
   const elsewhere = find(at)[0]?.name !== shown;
   history[replace ? "replaceState" : "pushState"]({ place }, "", at);
-  if (await arrive() && elsewhere) scrollTo(0, 0);
+  if ((await arrive()) && elsewhere) scrollTo(0, 0);
 }
 
 /**
@@ -227,7 +231,8 @@ async function back(event) {
 
 /** @param {MouseEvent} event */
 async function follow(event) {
-  if (event.defaultPrevented || event.button || event.metaKey || event.ctrlKey || event.shiftKey || event.altKey) return;
+  if (event.defaultPrevented || event.button || event.metaKey || event.ctrlKey || event.shiftKey || event.altKey)
+    return;
   const link = event.target instanceof Element ? event.target.closest("a[href]") : null;
   if (!(link instanceof HTMLAnchorElement) || link.target || link.hasAttribute("download")) return;
   const at = new URL(link.href);

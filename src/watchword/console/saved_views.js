@@ -19,7 +19,9 @@ export function viewsMenu({ path, urn }, current) {
   const read = () => {
     try {
       const found = JSON.parse(localStorage.getItem(key) ?? "[]");
-      return Array.isArray(found) ? found.filter((one) => typeof one?.name === "string" && typeof one?.query === "string") : [];
+      return Array.isArray(found)
+        ? found.filter((one) => typeof one?.name === "string" && typeof one?.query === "string")
+        : [];
     } catch {
       return [];
     }
@@ -31,8 +33,10 @@ export function viewsMenu({ path, urn }, current) {
     query.delete("page");
     return ask({
       title: "Save this view",
-      content: html`<div class="field"><label for="view-name">Name</label><input id="view-name" name="name" required maxlength="60"
-        autocomplete="off"><p class="hint">Search, filters and order. It is kept in this browser; to share it, share the address.</p></div>`,
+      content: html`<div class="field"><label for="view-name">Name</label><input id="view-name" name="name" required
+        maxlength="60"
+        autocomplete="off"><p class="hint">Search, filters and order. It is kept in this browser; to share it, share the
+          address.</p></div>`,
       action: "Save view",
       act: (form) => {
         const name = String(form.get("name")).trim();
@@ -44,9 +48,11 @@ export function viewsMenu({ path, urn }, current) {
   return menu({
     text: "Views",
     label: "Saved views",
-    items: () => html`${read().map((one) => html`<li class="with-remove"><a href="${path}${one.query ? `?${one.query}` : ""}">${one.name}</a>
+    items: () => html`${read().map(
+      (one) => html`<li class="with-remove"><a href="${path}${one.query ? `?${one.query}` : ""}">${one.name}</a>
       <button type="button" class="plain" aria-label="Remove view ${one.name}"
-        @click=${() => write(read().filter((other) => other.name !== one.name))}>✕</button></li>`)}
+        @click=${() => write(read().filter((other) => other.name !== one.name))}>✕</button></li>`,
+    )}
       <li><button type="button" class="plain" @click=${save}>Save this view…</button></li>`,
   });
 }

@@ -13,28 +13,56 @@ import { clearPage, go, mayLeave } from "./router.js";
 
 /**
  * @typedef {Record<"generatePersonalAccessTokens" | "manageTokens" | "manageServiceAccounts" | "introspectTokens"
- *   | "managePolicies" | "viewPolicies" | "getTaskStatus" | "getIndexSizes" | "truncateTimeseries" | "manageSystemOperations"
- *   | "releaseRetentionHolds" | "viewAuditLog" | "manageWebhooks", boolean>} Privileges
- * @typedef {{urn: string, displayName: string | null, tokenId: string | null, expiresAt: number | null, localMode: boolean, dataDir: string | null, version: string,
- *   privileges: Privileges}} Me
+ *   | "managePolicies" | "viewPolicies" | "getTaskStatus" | "getIndexSizes" | "truncateTimeseries" |
+ *   "manageSystemOperations" | "releaseRetentionHolds" | "viewAuditLog" | "manageWebhooks", boolean>} Privileges
+ * @typedef {{urn: string, displayName: string | null, tokenId: string | null, expiresAt: number | null,
+ *   localMode: boolean, dataDir: string | null, version: string, privileges: Privileges}} Me
  */
 
 /**
- * @typedef {{name: string, label: string, path: string, needs: Partial<Record<keyof Privileges, string>>, any?: boolean}} View
- *   `needs`: all of these privileges, or with `any` one of them
+ * @typedef {{name: string, label: string, path: string, needs: Partial<Record<keyof Privileges, string>>,
+ *   any?: boolean}} View `needs`: all of these privileges, or with `any` one of them
  * @type {View[]}
  */
 const VIEWS = [
   { name: "overview", label: "Overview", path: "/", needs: {} },
   { name: "tokens", label: "My tokens", path: "/console/tokens", needs: {} },
-  { name: "all-tokens", label: "All tokens", path: "/console/all-tokens", needs: { manageTokens: "MANAGE_ACCESS_TOKENS" } },
-  { name: "accounts", label: "Accounts", path: "/console/accounts", needs: { manageServiceAccounts: "MANAGE_SERVICE_ACCOUNTS" } },
+  {
+    name: "all-tokens",
+    label: "All tokens",
+    path: "/console/all-tokens",
+    needs: { manageTokens: "MANAGE_ACCESS_TOKENS" },
+  },
+  {
+    name: "accounts",
+    label: "Accounts",
+    path: "/console/accounts",
+    needs: { manageServiceAccounts: "MANAGE_SERVICE_ACCOUNTS" },
+  },
   { name: "policies", label: "Policies", path: "/console/policies", needs: { viewPolicies: "VIEW_POLICIES" } },
   { name: "actors", label: "Actors", path: "/console/actors", needs: { managePolicies: "MANAGE_POLICIES" } },
-  { name: "operations", label: "Operations", path: "/console/operations",
-    needs: { truncateTimeseries: "TRUNCATE_TIMESERIES_INDEX_PRIVILEGE", getIndexSizes: "GET_TIMESERIES_INDEX_SIZES_PRIVILEGE" }, any: true },
-  { name: "retention", label: "Retention", path: "/console/retention", needs: { truncateTimeseries: "TRUNCATE_TIMESERIES_INDEX_PRIVILEGE" } },
-  { name: "webhooks", label: "Webhooks", path: "/console/webhooks", needs: { manageWebhooks: "MANAGE_WEBHOOKS", viewAuditLog: "VIEW_AUDIT_LOG" } },
+  {
+    name: "operations",
+    label: "Operations",
+    path: "/console/operations",
+    needs: {
+      truncateTimeseries: "TRUNCATE_TIMESERIES_INDEX_PRIVILEGE",
+      getIndexSizes: "GET_TIMESERIES_INDEX_SIZES_PRIVILEGE",
+    },
+    any: true,
+  },
+  {
+    name: "retention",
+    label: "Retention",
+    path: "/console/retention",
+    needs: { truncateTimeseries: "TRUNCATE_TIMESERIES_INDEX_PRIVILEGE" },
+  },
+  {
+    name: "webhooks",
+    label: "Webhooks",
+    path: "/console/webhooks",
+    needs: { manageWebhooks: "MANAGE_WEBHOOKS", viewAuditLog: "VIEW_AUDIT_LOG" },
+  },
   { name: "activity", label: "Activity", path: "/console/activity", needs: { viewAuditLog: "VIEW_AUDIT_LOG" } },
 ];
 
@@ -58,11 +86,16 @@ const WITHIN = { "new-token": "tokens", plan: "operations", offboard: "actors", 
 /** @param {string} name of a route @returns {string} the view of the rail that it belongs to */
 export const viewOf = (name) => WITHIN[name] ?? name;
 
-/** The names of the privileges that the caller lacks for a view; empty if it may use the view. @param {string} name @param {Me} me */
+/**
+ * The names of the privileges that the caller lacks for a view; empty if it may use the view.
+ * @param {string} name @param {Me} me
+ */
 export function missingFor(name, { privileges }) {
   const { needs, any } = VIEWS.find((view) => view.name === viewOf(name)) ?? { needs: {} };
   const all = Object.entries(needs);
-  const missing = all.filter(([flag]) => !privileges[/** @type {keyof Privileges} */ (flag)]).map(([, word]) => privilegeName(word));
+  const missing = all
+    .filter(([flag]) => !privileges[/** @type {keyof Privileges} */ (flag)])
+    .map(([, word]) => privilegeName(word));
   return any && missing.length < all.length ? "" : missing.join(any ? " or " : " and ");
 }
 
@@ -75,7 +108,10 @@ export const viewsOf = (me) => VIEWS.filter((view) => mayView(view.name, me));
 /** @type {Me | null} */
 let caller = null;
 
-/** Open the command palette, if someone is signed in. @param {import("./palette.js").Pasted} [pasted] a token to look up */
+/**
+ * Open the command palette, if someone is signed in.
+ * @param {import("./palette.js").Pasted} [pasted] a token to look up
+ */
 export async function openPalette(pasted) {
   try {
     const { showPalette } = await import("./palette.js");
@@ -90,22 +126,46 @@ export function showRail(rail, me, here) {
   caller = me;
   const views = me ? viewsOf(me) : [];
   delete rail.dataset.open;
-  render(rail, html`<a class="brand" href="/"><img src="${MARK}" alt="" width="20" height="20"><span>Watchword</span></a>
-    <button type="button" class="plain" id="menu" aria-expanded="false" aria-controls="rail-body" @click=${toggleMenu}>${icon("menu")}Menu</button>
+  render(
+    rail,
+    html`<a class="brand" href="/"><img src="${MARK}" alt="" width="20" height="20"><span>Watchword</span></a>
+    <button type="button" class="plain" id="menu" aria-expanded="false" aria-controls="rail-body"
+      @click=${toggleMenu}>${icon("menu")}Menu</button>
     <div id="rail-body">
-    ${me ? html`<button type="button" class="plain find" aria-haspopup="dialog" @click=${() => openPalette()}>${icon("search")}<span>Search <kbd
-      class="wide">/</kbd></span></button><nav aria-label="Views"><ul>${views.map((view) => html`<li><a href="${view.path}"
-      aria-current="${view.name === here ? "page" : null}">${icon(view.name)}<span>${view.label}</span></a></li>`)}</ul></nav>` : null}
+    ${
+      me
+        ? html`<button type="button" class="plain find" aria-haspopup="dialog"
+          @click=${() => openPalette()}>${icon("search")}<span>Search <kbd
+      class="wide">/</kbd></span></button><nav aria-label="Views"><ul>${views.map(
+        (view) => html`<li><a href="${view.path}"
+      aria-current="${view.name === here ? "page" : null}">${icon(view.name)}<span>${view.label}</span></a></li>`,
+      )}</ul></nav>`
+        : null
+    }
     <div class="rail-end">
-      <button type="button" class="plain" id="theme" @click=${nextTheme} aria-label="Theme: ${theme()}">${icon("theme")}<span><span
+      <button type="button" class="plain" id="theme" @click=${nextTheme}
+        aria-label="Theme: ${theme()}">${icon("theme")}<span><span
         class="wide">Theme: </span><span class="theme-name">${theme()}</span></span></button>
-      <button type="button" class="plain keys" @click=${showKeys}>${icon("keys")}<span>Shortcuts <kbd class="wide">?</kbd></span></button>
-      ${me ? html`<a class="who" href="/console/sessions" title="${me.urn}${me.expiresAt ? `\nThis session expires ${exact(me.expiresAt)}.` : ""}"
+      <button type="button" class="plain keys" @click=${showKeys}>${icon("keys")}<span>Shortcuts <kbd
+        class="wide">?</kbd></span></button>
+      ${
+        me
+          ? html`<a class="who" href="/console/sessions" title="${me.urn}${
+              me.expiresAt ? `\nThis session expires ${exact(me.expiresAt)}.` : ""
+            }"
           >${icon("person")}<span>${actorName(me.urn, me.displayName)}</span></a>
-        <button type="button" class="plain" id="sign-out" @click=${signOut}>${icon("leave")}<span>Sign out</span></button>` : null}
+        <button type="button" class="plain" id="sign-out" @click=${signOut}>${icon("leave")}<span>Sign
+          out</span></button>`
+          : null
+      }
     </div></div>
-    ${me?.localMode ? html`<p class="local-mode"><span aria-hidden="true">▲</span> Local mode<span class="wide">: anyone who can reach this
-      address can act as any actor.</span></p>` : null}`);
+    ${
+      me?.localMode
+        ? html`<p class="local-mode"><span aria-hidden="true">▲</span> Local mode<span class="wide">: anyone who can
+      reach this address can act as any actor.</span></p>`
+        : null
+    }`,
+  );
 }
 
 /** On a narrow screen the views are a menu. @param {Event} event */
@@ -145,13 +205,15 @@ export async function signOut() {
     });
     if (!done) return;
   }
-  const both = elsewhere && await ask({
-    title: "You are signed out here",
-    content: html`<p>At <strong>${new URL(elsewhere).hostname}</strong> you are still signed in: anyone who uses this browser can
-      sign in here again without a password.</p>`,
-    action: "Sign out there too",
-    cancel: "Stay signed in there",
-  });
+  const both =
+    elsewhere &&
+    (await ask({
+      title: "You are signed out here",
+      content: html`<p>At <strong>${new URL(elsewhere).hostname}</strong> you are still signed in: anyone who uses this
+      browser can sign in here again without a password.</p>`,
+      action: "Sign out there too",
+      cancel: "Stay signed in there",
+    }));
   location.assign(both ? /** @type {string} */ (/** @type {unknown} */ (elsewhere)) : "/console/sign-in");
 }
 
@@ -178,14 +240,16 @@ export function setTheme(next) {
   if (name) name.textContent = next;
 }
 
-export const showKeys = () => ask({
-  title: "Keyboard shortcuts",
-  content: html`<dl class="keys-list">
-    <dt><kbd>/</kbd> or <kbd>Ctrl</kbd> <kbd>K</kbd>, <kbd>⌘</kbd> <kbd>K</kbd></dt><dd>Search and commands</dd><dt><kbd>n</kbd></dt><dd>Create, on pages that can</dd>
+export const showKeys = () =>
+  ask({
+    title: "Keyboard shortcuts",
+    content: html`<dl class="keys-list">
+    <dt><kbd>/</kbd> or <kbd>Ctrl</kbd> <kbd>K</kbd>, <kbd>⌘</kbd> <kbd>K</kbd></dt><dd>Search and commands</dd>
+    <dt><kbd>n</kbd></dt><dd>Create, on pages that can</dd>
     <dt><kbd>Esc</kbd></dt><dd>Close details or a dialog</dd><dt><kbd>?</kbd></dt><dd>Show this list</dd></dl>`,
-  action: "Close",
-  cancel: "Back",
-});
+    action: "Close",
+    cancel: "Back",
+  });
 
 /** `/`, Ctrl+K and ⌘K open the command palette; `n` follows the element marked `data-key="new"`. */
 export function listenToKeys() {
@@ -229,4 +293,5 @@ export function showTips() {
 }
 
 /** @param {string} here where to come back to @returns {Promise<void>} */
-export const toSignIn = (here) => go(`/console/sign-in?next=${encodeURIComponent(here)}`, { replace: true, sure: true });
+export const toSignIn = (here) =>
+  go(`/console/sign-in?next=${encodeURIComponent(here)}`, { replace: true, sure: true });

@@ -28,7 +28,11 @@ const COLUMNS = [
 ];
 
 /** @param {Token[]} tokens */
-export const saveTokens = (tokens) => saveCsv(
-  `tokens-${new Date().toISOString().slice(0, 10)}.csv`,
-  csvText(COLUMNS.map(([name]) => name), tokens.map((token) => COLUMNS.map(([, cell]) => cell(token)))),
-);
+export const saveTokens = (tokens) =>
+  saveCsv(
+    `tokens-${new Date().toISOString().slice(0, 10)}.csv`,
+    csvText(
+      COLUMNS.map(([name]) => name),
+      tokens.map((token) => COLUMNS.map(([, cell]) => cell(token))),
+    ),
+  );

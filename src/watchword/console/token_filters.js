@@ -9,17 +9,62 @@ import { DAY } from "./format.js";
 
 /** @type {FilterControl[]} */
 export const CONTROLS = [
-  { name: "status", label: "Status", choices: [["", "Live or suspended"], ["live", "Live"], ["suspended", "Suspended"],
-    ["expired", "Expired"], ["revoked", "Revoked"], ["all", "All"]] },
-  { name: "expires", label: "Expires", choices: [["", "Any time"], ["week", "Within 7 days"], ["month", "Within 30 days"], ["never", "Never"]] },
-  { name: "used", label: "Last used", choices: [["", "Any time"], ["day", "Within 24 hours"], ["week", "Within 7 days"], ["idle30", "Not in 30 days"],
-    ["idle90", "Not in 90 days"], ["never", "Never"]] },
+  {
+    name: "status",
+    label: "Status",
+    choices: [
+      ["", "Live or suspended"],
+      ["live", "Live"],
+      ["suspended", "Suspended"],
+      ["expired", "Expired"],
+      ["revoked", "Revoked"],
+      ["all", "All"],
+    ],
+  },
+  {
+    name: "expires",
+    label: "Expires",
+    choices: [
+      ["", "Any time"],
+      ["week", "Within 7 days"],
+      ["month", "Within 30 days"],
+      ["never", "Never"],
+    ],
+  },
+  {
+    name: "used",
+    label: "Last used",
+    choices: [
+      ["", "Any time"],
+      ["day", "Within 24 hours"],
+      ["week", "Within 7 days"],
+      ["idle30", "Not in 30 days"],
+      ["idle90", "Not in 90 days"],
+      ["never", "Never"],
+    ],
+  },
   { name: "actor", label: "Actor" },
   { name: "owner", label: "Owner" },
   { name: "scope", label: "Scope" },
   { name: "network", label: "Network" },
-  { name: "scopes", label: "Scopes", choices: [["", "Any"], ["all", "Unlimited"], ["some", "Limited"]] },
-  { name: "type", label: "Kind", choices: [["", "Any"], ["personal", "Personal"], ["account", "Service account"]] },
+  {
+    name: "scopes",
+    label: "Scopes",
+    choices: [
+      ["", "Any"],
+      ["all", "Unlimited"],
+      ["some", "Limited"],
+    ],
+  },
+  {
+    name: "type",
+    label: "Kind",
+    choices: [
+      ["", "Any"],
+      ["personal", "Personal"],
+      ["account", "Service account"],
+    ],
+  },
 ];
 
 /** @type {Record<string, Filter[]>} */

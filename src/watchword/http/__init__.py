@@ -1,0 +1,1 @@
+"""Requests, pages, logs, budgets; graphql/ documents, context, fast path."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 
-from watchword.domain.errors import Fault, Reason
+from watchword.basics.errors import Fault, Reason
 from watchword.http.requests import Header, Response
 
 JSON = ("content-type", "application/json; charset=utf-8")
@@ -59,13 +59,13 @@ def json_response(content: Any, *headers: Header, status: int = 200) -> Response
     return Response(status, [JSON, NO_STORE, *headers], orjson.dumps(content))
 
 
-def fault_response(fault: Fault, *, graphql: bool, datahub: bool = False) -> Response:
+def fault_response(fault: Fault, *, graphql: bool, has_status: bool = False) -> Response:
     """DataHub's clients look for `message` and `status` at its REST addresses."""
     if graphql:
         content: dict[str, Any] = {"errors": [graphql_error(fault)]}
     else:
         content = {"error": _codes(fault) | {"message": redact(fault.message)} | fault.details}
-    if datahub:
+    if has_status:
         content |= {"message": redact(fault.message), "status": fault.kind.code}
     return json_response(content, *fault_headers(fault), status=fault.kind.code)
 

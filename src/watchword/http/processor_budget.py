@@ -1,6 +1,6 @@
 """The processor budget: what one actor may cost a worker beyond ordinary requests, on every address but `/auth`.
 
-`Meter.measure` runs the answer to a request and adds up its processor time (`domain/processor_time.py`). What exceeds
+`Meter.measure` runs the answer to a request and adds up its processor time (`basics/processor_time.py`). What exceeds
 FREE_SECONDS is charged to the actor.
 """
 
@@ -13,8 +13,8 @@ from contextlib import suppress
 from functools import lru_cache
 from typing import Any, TypeVar
 
-from watchword.domain.errors import Fault, Reason
-from watchword.domain.processor_time import Steps
+from watchword.basics.errors import Fault, Reason
+from watchword.basics.processor_time import Steps
 
 ACTOR_SHARE = 0.05
 """The default share of a processor. All actors together have four times as much, at most MAX_SHARED."""

@@ -22,8 +22,8 @@ from urllib.parse import parse_qsl
 import orjson
 from granian.rsgi import ProtocolClosed, ProtocolError  # type: ignore[attr-defined]
 
-from watchword.domain.errors import Fault, Reason, invalid
-from watchword.domain.networks import Network, within
+from watchword.basics.errors import Fault, Reason, invalid
+from watchword.basics.networks import Network, within
 
 MAX_BODY = 1024 * 1024
 BODY_SECONDS = 15.0

@@ -1,4 +1,4 @@
-"""Limits the memory of unfinished requests per worker, as `ArrivingBodies` limits that of bodies.
+"""Limits the memory of unfinished requests per worker, as `ArrivingBodies` (`requests.py`) limits that of bodies.
 
 granian buffers the headers of a request before the app sees it, and has no limit on their sum. So the worker asks the
 kernel, once there are many connections, how much each has sent, subtracts the requests that the app got from it, and
@@ -29,7 +29,7 @@ LOOK_SECONDS = 0.25
 HURRY_SECONDS = 0.02
 """Instead, while much is unfinished or there are many new connections: thousands arrive in a second."""
 MOST_OF_A_CORE = 0.2
-"""What looks take of it at most."""
+"""What looks take of it at most, unless they found too much."""
 SLACK = 512
 """For each request, besides its words: separators, escapes in the path, framing of the body and of TLS."""
 TLS_SLACK = 4 * 1024
@@ -38,6 +38,8 @@ _TCP_INFO_BYTES = 136
 _RECEIVED = struct.Struct("=Q")
 """Of `struct tcp_info`: bytes received from the client."""
 _RECEIVED_AT = 128
+_OPEN_STATES = (1, 8)
+"""Of the first byte of `struct tcp_info`: established, or closed by the client alone."""
 
 
 @dataclass(slots=True)
@@ -82,7 +84,8 @@ class UnfinishedRequests:
     async def run(self) -> None:
         looked = 0.0
         while True:
-            await asyncio.sleep(max(HURRY_SECONDS, self._took / MOST_OF_A_CORE))
+            is_over = self._held > MAX_UNFINISHED  # then more have arrived by now: look again at once
+            await asyncio.sleep(HURRY_SECONDS if is_over else max(HURRY_SECONDS, self._took / MOST_OF_A_CORE))
             files: list[int] = []
             with suppress(OSError):  # without /proc there is no limit
                 files = [int(name) for name in os.listdir("/proc/self/fd")]  # noqa: PTH208 - only names
@@ -117,25 +120,24 @@ class UnfinishedRequests:
     def _close_largest(self) -> None:
         held, closed = self._held, 0
         for file, one in sorted(self._seen.items(), key=lambda pair: pair[1].held(self._slack), reverse=True):
-            # The listener, which holds nothing, is among them.
-            if held <= MAX_UNFINISHED / 2 or not one.held(self._slack):
+            if held <= MAX_UNFINISHED / 2:
                 break
+            held -= one.held(self._slack)  # also if the client was first
             with suppress(OSError), socket.socket(fileno=os.dup(file)) as connection:
-                if self._read(connection.fileno())[0] == one.received:
-                    connection.shutdown(socket.SHUT_RDWR)  # granian closes it
-                    held -= one.held(self._slack)
+                if self._read(connection.fileno())[0] >= one.received:  # the descriptor was not reused
+                    connection.shutdown(socket.SHUT_RDWR)  # granian closes it, later
                     closed += 1
         self._logger.warning("too many unfinished requests", closed=closed)
 
     def _read(self, file: int, *, with_client: bool = False) -> tuple[int, str]:
-        """Bytes received from a client, and its address and port as the app has them; OSError unless the file is a
-        connection at our port.
+        """Bytes received from a client, and its address and port as the app has them; OSError unless the file is an
+        open connection at our port.
         """
         # Without dup and detection, which took three times as long. The larger of the two families of addresses.
         connection = socket.socket(socket.AF_INET6, socket.SOCK_STREAM, socket.IPPROTO_TCP, fileno=file)
         try:
             info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES)
-            if connection.getsockname()[1] != self._port:
+            if info[0] not in _OPEN_STATES or connection.getsockname()[1] != self._port:
                 raise OSError
             host, port = connection.getpeername()[:2] if with_client else ("", 0)
         finally:

@@ -1,0 +1,1 @@
+"""Requests to strangers, in a process of its own."""

@@ -10,15 +10,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 
-from watchword.domain.networks import Address
-from watchword.domain.outbound import (
-    AddressRule,
-    OutboundError,
-    OutboundProblem,
-    OutboundUrl,
-    is_allowed,
-    is_within,
-)
+from watchword.basics.networks import Address
+from watchword.outbound.rules import AddressRule, OutboundError, OutboundProblem, OutboundUrl, is_allowed, is_within
 
 MAX_LOOKUPS = 32
 STACK = 512 * 1024

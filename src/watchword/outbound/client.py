@@ -16,15 +16,8 @@ from typing import Self
 
 import certifi
 
-from watchword.domain.outbound import (
-    AddressRule,
-    AnswerBounds,
-    OutboundAnswer,
-    OutboundError,
-    OutboundProblem,
-    OutboundRequest,
-    OutboundUrl,
-)
+from watchword.outbound import rules as outbound
+from watchword.outbound.rules import AddressRule, OutboundAnswer, OutboundError, OutboundProblem, OutboundRequest
 from watchword.outbound.wire import cancel_frame, read_answer, read_frame, request_frame
 
 IDLE_SECONDS = 60.0
@@ -41,9 +34,9 @@ class OutboundProcess:
         self._starting = asyncio.Lock()
         self._link: _Link | None = None
 
-    async def check(self, url: OutboundUrl, rule: AddressRule, seconds: float) -> None:
+    async def check(self, url: outbound.OutboundUrl, rule: AddressRule, seconds: float) -> None:
         """Look the host up. An `OutboundError` unless all its addresses are allowed."""
-        await self._ask(OutboundRequest("GET", url, AnswerBounds(seconds, 0, 0, 0), rule=rule), check=True)
+        await self._ask(OutboundRequest("GET", url, outbound.AnswerBounds(seconds, 0, 0, 0), rule=rule), check=True)
 
     async def send(self, request: OutboundRequest) -> OutboundAnswer:
         """The answer, or an `OutboundError`."""

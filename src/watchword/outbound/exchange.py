@@ -13,9 +13,9 @@ from typing import TypeVar
 
 import h11
 
-from watchword.domain.networks import Address
-from watchword.domain.outbound import AnswerBounds, OutboundAnswer, OutboundError, OutboundProblem, OutboundRequest
+from watchword.basics.networks import Address
 from watchword.outbound.addresses import addresses_of
+from watchword.outbound.rules import AnswerBounds, OutboundAnswer, OutboundError, OutboundProblem, OutboundRequest
 
 T = TypeVar("T")
 

@@ -21,9 +21,9 @@ from json import dumps
 from traceback import extract_tb
 from typing import Any, NoReturn
 
-from watchword.domain.outbound import OutboundAnswer, OutboundError, OutboundProblem
 from watchword.outbound.addresses import STACK, addresses_of
 from watchword.outbound.exchange import exchange
+from watchword.outbound.rules import OutboundAnswer, OutboundError, OutboundProblem
 from watchword.outbound.wire import answer_frame, read_frame, read_request
 
 NICENESS = 15

@@ -6,15 +6,8 @@ import json
 import struct
 from typing import Any
 
-from watchword.domain.outbound import (
-    AddressRule,
-    AnswerBounds,
-    OutboundAnswer,
-    OutboundError,
-    OutboundProblem,
-    OutboundRequest,
-    OutboundUrl,
-)
+from watchword.outbound import rules as outbound
+from watchword.outbound.rules import AddressRule, AnswerBounds, OutboundAnswer, OutboundError, OutboundRequest
 
 MAX_HEAD = 1024 * 1024
 MAX_BODY = 2 * 1024 * 1024
@@ -58,7 +51,7 @@ def read_request(head: dict[str, Any], body: bytes) -> OutboundRequest:
     if head["rule"] is not None:
         networks, allow_http = head["rule"]
         rule = AddressRule(tuple(map(ipaddress.ip_network, networks)), allow_http)
-    url, bounds = OutboundUrl(*head["url"]), AnswerBounds(*head["bounds"])
+    url, bounds = outbound.OutboundUrl(*head["url"]), AnswerBounds(*head["bounds"])
     return OutboundRequest(head["method"], url, bounds, head["headers"], body, rule)
 
 
@@ -70,5 +63,5 @@ def answer_frame(number: int, answer: OutboundAnswer | OutboundError) -> bytes:
 
 def read_answer(head: dict[str, Any], body: bytes) -> OutboundAnswer | OutboundError:
     if "problem" in head:
-        return OutboundError(OutboundProblem(head["problem"]), head["message"])
+        return OutboundError(outbound.OutboundProblem(head["problem"]), head["message"])
     return OutboundAnswer(head["status"], body, head["whole"])

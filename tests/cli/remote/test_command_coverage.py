@@ -11,7 +11,7 @@ from tests.cli.in_process import watchword
 from tests.cli.remote.conftest import Run
 from tests.cli.test_help import COMMANDS
 from tests.support.server import ADMIN, Server
-from watchword.http.graphql.schema import sdl
+from watchword.app.graphql_schema import sdl
 
 # The command for each API field. A new field needs one.
 ASKED_BY = {

@@ -15,8 +15,8 @@ from tests.cli.remote.conftest import Run
 from tests.support.server import ADMIN, MANAGE_ALL, Server
 from tests.support.terminal import Terminal
 from tests.support.waiting import until
+from watchword.basics.times import parse_span
 from watchword.cli.output import json_value
-from watchword.domain.lifetimes import parse_span
 
 Done = Callable[..., str]
 DAY = 86_400_000

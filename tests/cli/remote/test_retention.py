@@ -11,8 +11,9 @@ from tests.cli.in_process import watchword
 from tests.cli.remote.conftest import Run
 from tests.support.indexed import DAY, EmbeddedIndex, Series, times
 from tests.support.server import ADMIN, Server
-from watchword.domain.indices import DATAHUB_GC_SERIES
-from watchword.policyfile import read_policy_text
+from watchword.declared.policy_file import read_policy_text
+from watchword.index.indices import DATAHUB_GC_SERIES
+from watchword.retention.rules import RULE_PART
 
 FILE = """\
 retention:
@@ -45,7 +46,8 @@ def test_file_of_rules_is_previewed_applied_shown_and_deleted(run: Run, done: Do
     assert rules["chart.other"]["mode"] == "ENFORCE"
     exported = run("policy", "export").stdout  # standard error may name sets of other tests
     assert "- series: chart.byFile\n  keep: P31D\n" in exported
-    assert {"chart.byFile", "chart.other"} <= {rule.series for rule in read_policy_text(exported.encode(), "x").rules}
+    found = read_policy_text(exported.encode(), "x").declared[RULE_PART]
+    assert {"chart.byFile", "chart.other"} <= {one.rule.series for one in found}
     for series in ("chart.byFile", "chart.other"):
         assert done("retention", "delete", series, "--yes") == f"Deleted the retention rule of {series}\n"
     gone = run("retention", "show", "chart.byFile")
@@ -121,7 +123,7 @@ def test_recipe_of_datahub_gc_becomes_rules_that_only_report(tmp_path: Path) -> 
     )
     ran = watchword("retention", "convert", "datahub-gc", str(recipe))
     assert ran.returncode == 0
-    rules = read_policy_text(ran.stdout.encode(), "rules").rules
+    rules = [one.rule for one in read_policy_text(ran.stdout.encode(), "rules").declared[RULE_PART]]
     assert tuple(rule.series for rule in rules) == DATAHUB_GC_SERIES
     assert {(rule.keep, rule.mode.name, rule.schedule, rule.time_zone) for rule in rules} == {
         (14 * DAY, "REPORT", "0 4 * * *", "Europe/Berlin")

@@ -22,7 +22,7 @@ from tests.support.datahub_tokens import datahub_token
 from tests.support.server import ADMIN, GENERATE, Server
 from tests.support.store_file import look
 from tests.support.terminal import Terminal
-from watchword.cli.scan import OVERLAP_BYTES, PIECE_BYTES, leaks
+from watchword.cli.leaks import OVERLAP_BYTES, PIECE_BYTES, leaks
 
 Done = Callable[..., str]
 

@@ -1,6 +1,6 @@
 // @apollo/client: its core, without a browser. It caches, so lists are asked of the network.
-import { ApolloClient, ApolloLink, CombinedGraphQLErrors, HttpLink, InMemoryCache, gql } from '@apollo/client/core';
-import { headers, roundTrip, told } from './told.mjs';
+import { ApolloClient, ApolloLink, CombinedGraphQLErrors, HttpLink, InMemoryCache, gql } from "@apollo/client/core";
+import { headers, roundTrip, told } from "./told.mjs";
 
 const client = new ApolloClient({
   link: ApolloLink.from([new HttpLink({ uri: told.url, headers })]),
@@ -9,10 +9,10 @@ const client = new ApolloClient({
 
 async function ask(text, variables) {
   const document = gql(text);
-  const mutates = document.definitions[0].operation === 'mutation';
+  const mutates = document.definitions[0].operation === "mutation";
   const asked = mutates
     ? client.mutate({ mutation: document, variables })
-    : client.query({ query: document, variables, fetchPolicy: 'network-only' });
+    : client.query({ query: document, variables, fetchPolicy: "network-only" });
   return (await asked).data;
 }
 

@@ -1,6 +1,6 @@
 // The audit of graphql-http: every rule of the GraphQL-over-HTTP specification, asked with a token.
-import { auditServer } from 'graphql-http';
-import { headers, told } from './told.mjs';
+import { auditServer } from "graphql-http";
+import { headers, told } from "./told.mjs";
 
 const audited = await auditServer({
   url: told.url,

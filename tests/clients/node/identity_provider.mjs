@@ -1,17 +1,17 @@
 // oidc-provider on a loopback port, called as the lines on standard input say. It ends when they end. It has a sign-in
 // page of its own, asks for no consent, and keeps everything in memory.
-import { generateKeyPairSync, randomUUID } from 'node:crypto';
-import { createServer } from 'node:http';
-import { createInterface } from 'node:readline';
-import { text } from 'node:stream/consumers';
-import { Provider } from 'oidc-provider';
-import { createMemoryAdapter } from 'oidc-provider/lib/adapters/memory_adapter.js';
+import { generateKeyPairSync, randomUUID } from "node:crypto";
+import { createServer } from "node:http";
+import { createInterface } from "node:readline";
+import { text } from "node:stream/consumers";
+import { Provider } from "oidc-provider";
+import { createMemoryAdapter } from "oidc-provider/lib/adapters/memory_adapter.js";
 
 console.info = console.error; // standard output has answers only
 
-const PROFILE = ['preferred_username', 'name', 'groups', 'roles', 'hd'];
-const EMAIL = ['email', 'email_verified'];
-const SCOPES = 'openid profile email groups';
+const PROFILE = ["preferred_username", "name", "groups", "roles", "hd"];
+const EMAIL = ["email", "email_verified"];
+const SCOPES = "openid profile email groups";
 
 const kept = createMemoryAdapter(); // outlives the provider, which is built again for new keys
 const cookieKeys = [randomUUID()];
@@ -26,10 +26,13 @@ function build() {
   const { port } = new URL(issuer);
   provider = new Provider(issuer, {
     adapter: kept,
-    claims: { openid: ['sub'], profile: PROFILE, email: EMAIL, groups: ['groups'] },
+    claims: { openid: ["sub"], profile: PROFILE, email: EMAIL, groups: ["groups"] },
     conformIdTokenClaims: !inIdToken,
     // Cookies do not know ports: two providers on one machine have other names for theirs.
-    cookies: { keys: cookieKeys, names: Object.fromEntries(['session', 'interaction', 'resume'].map((name) => [name, `${name}_${port}`])) },
+    cookies: {
+      keys: cookieKeys,
+      names: Object.fromEntries(["session", "interaction", "resume"].map((name) => [name, `${name}_${port}`])),
+    },
     features: {
       backchannelLogout: { enabled: true },
       devInteractions: { enabled: false },
@@ -42,10 +45,14 @@ function build() {
     jwks: { keys },
     loadExistingGrant,
     pkce: { required: () => true },
-    renderError: (ctx, out) => { ctx.type = 'html'; ctx.body = page('Error', `<p>${safe(`${out.error}: ${out.error_description}`)}</p>`); },
+    renderError: (ctx, out) => {
+      ctx.type = "html";
+      ctx.body = page("Error", `<p>${safe(`${out.error}: ${out.error_description}`)}</p>`);
+    },
     ttl: { AccessToken: 3600, Grant: 86400, IdToken: 3600, Interaction: 3600, Session: 86400 },
   });
-  for (const event of ['backchannel.error', 'server_error']) provider.on(event, (ctx, error) => console.error(event, error));
+  for (const event of ["backchannel.error", "server_error"])
+    provider.on(event, (ctx, error) => console.error(event, error));
   respond = provider.callback();
 }
 
@@ -66,36 +73,40 @@ async function loadExistingGrant(ctx) {
 
 const safe = (words) => words.replace(/[&<>"]/g, (sign) => `&#${sign.charCodeAt(0)};`);
 const page = (title, body) => `<!doctype html><html lang="en"><title>${title}</title><h1>${title}</h1>${body}</html>`;
-const signInPage = (uid, message = '') => page('Sign in', `<p role="alert">${message}</p>
+const signInPage = (uid, message = "") =>
+  page(
+    "Sign in",
+    `<p role="alert">${message}</p>
   <form method="post" action="/interaction/${uid}">
   <p><label>Username <input name="username" autocomplete="username" autofocus></label></p>
   <p><label>Password <input name="password" type="password" autocomplete="current-password"></label></p>
-  <p><button name="login">Sign in</button> <button name="cancel" value="yes">Cancel</button></p></form>`);
+  <p><button name="login">Sign in</button> <button name="cancel" value="yes">Cancel</button></p></form>`,
+  );
 
 function logoutSource(ctx, form) {
-  ctx.body = page('Sign out', `${form}<button form="op.logoutForm" name="logout" value="yes">Sign out</button>`);
+  ctx.body = page("Sign out", `${form}<button form="op.logoutForm" name="logout" value="yes">Sign out</button>`);
 }
 
 function postLogoutSuccessSource(ctx) {
-  ctx.body = page('Signed out', '');
+  ctx.body = page("Signed out", "");
 }
 
 async function interact(request, response) {
   const { uid } = await provider.interactionDetails(request, response);
-  const sent = new URLSearchParams(request.method === 'POST' ? await text(request) : '');
-  const user = users.get(sent.get('username'));
-  if (sent.has('cancel')) {
-    await provider.interactionFinished(request, response, { error: 'access_denied' });
-  } else if (user && user.password === sent.get('password')) {
+  const sent = new URLSearchParams(request.method === "POST" ? await text(request) : "");
+  const user = users.get(sent.get("username"));
+  if (sent.has("cancel")) {
+    await provider.interactionFinished(request, response, { error: "access_denied" });
+  } else if (user && user.password === sent.get("password")) {
     await provider.interactionFinished(request, response, { login: { accountId: user.claims.sub } });
   } else {
-    response.setHeader('Content-Type', 'text/html; charset=utf-8');
-    response.end(signInPage(uid, request.method === 'POST' ? 'Wrong username or password.' : ''));
+    response.setHeader("Content-Type", "text/html; charset=utf-8");
+    response.end(signInPage(uid, request.method === "POST" ? "Wrong username or password." : ""));
   }
 }
 
 async function handle(request, response) {
-  if (!request.url.startsWith('/interaction/')) return respond(request, response);
+  if (!request.url.startsWith("/interaction/")) return respond(request, response);
   try {
     return await interact(request, response);
   } catch (error) {
@@ -107,8 +118,11 @@ async function handle(request, response) {
 // Calls.
 
 function newKeys() {
-  const pairs = [generateKeyPairSync('rsa', { modulusLength: 2048 }), generateKeyPairSync('ec', { namedCurve: 'P-256' })];
-  return pairs.map(({ privateKey }) => ({ ...privateKey.export({ format: 'jwk' }), kid: randomUUID(), use: 'sig' }));
+  const pairs = [
+    generateKeyPairSync("rsa", { modulusLength: 2048 }),
+    generateKeyPairSync("ec", { namedCurve: "P-256" }),
+  ];
+  return pairs.map(({ privateKey }) => ({ ...privateKey.export({ format: "jwk" }), kid: randomUUID(), use: "sig" }));
 }
 
 const CALLS = {
@@ -117,17 +131,17 @@ const CALLS = {
     keys = newKeys();
     build();
     const server = createServer(handle);
-    await new Promise((done, failed) => server.once('error', failed).listen(words.port, '127.0.0.1', done));
+    await new Promise((done, failed) => server.once("error", failed).listen(words.port, "127.0.0.1", done));
     return issuer;
   },
   // New metadata for a known client_id replaces what it had.
   async client(metadata) {
-    await kept('Client').upsert(metadata.client_id, metadata);
+    await kept("Client").upsert(metadata.client_id, metadata);
     return (await provider.Client.find(metadata.client_id)).clientId;
   },
   // A user that is known gets new claims and, if one is given, a new password.
   user({ name, password, claims }) {
-    const known = new Set(['sub', ...PROFILE, ...EMAIL]);
+    const known = new Set(["sub", ...PROFILE, ...EMAIL]);
     const strange = Object.keys(claims).filter((claim) => !known.has(claim));
     if (strange.length) throw new Error(`no scope has the claim ${strange}; there are ${[...known]}`);
     users.set(name, { password: password ?? users.get(name)?.password, claims });

@@ -1,8 +1,8 @@
-// jose and openid-client, called as the lines on standard input say; prints what each call returned or raised. What they
-// fetch they keep, as they do in a service that runs for long; each `memory` is that of a service of its own.
-import { createInterface } from 'node:readline';
-import { createRemoteJWKSet, jwtVerify } from 'jose';
-import * as openid from 'openid-client';
+// jose and openid-client, called as the lines on standard input say; prints what each call returned or raised. What
+// they fetch they keep, as they do in a service that runs for long; each `memory` is that of a service of its own.
+import { createInterface } from "node:readline";
+import { createRemoteJWKSet, jwtVerify } from "jose";
+import * as openid from "openid-client";
 
 const known = new Map();
 
@@ -13,20 +13,20 @@ function once(name, make) {
 
 // A client of the issuer, found as RFC 8414 says, that shows itself by `auth`.
 function discovered(issuer, auth) {
-  const options = { algorithm: 'oauth2', execute: [openid.allowInsecureRequests] };
-  return openid.discovery(new URL(issuer), 'anybody', undefined, auth, options);
+  const options = { algorithm: "oauth2", execute: [openid.allowInsecureRequests] };
+  return openid.discovery(new URL(issuer), "anybody", undefined, auth, options);
 }
 
 const plain = (issuer) => once(`plain ${issuer}`, () => discovered(issuer, openid.None()));
 const withBearer = (issuer, bearer) =>
   once(`${bearer} ${issuer}`, () =>
-    discovered(issuer, (server, client, body, headers) => headers.set('authorization', `Bearer ${bearer}`)),
+    discovered(issuer, (server, client, body, headers) => headers.set("authorization", `Bearer ${bearer}`)),
   );
 
 async function jose({ issuer, token, memory, options }) {
   const { jwks_uri } = (await plain(issuer)).serverMetadata();
   const keys = once(`${memory} ${jwks_uri}`, () => createRemoteJWKSet(new URL(jwks_uri), options));
-  const { payload } = await jwtVerify(token, keys, { issuer, audience: issuer, typ: 'at+jwt' });
+  const { payload } = await jwtVerify(token, keys, { issuer, audience: issuer, typ: "at+jwt" });
   return payload;
 }
 

@@ -1,6 +1,6 @@
 // graphql-request: the plainest of them.
-import { ClientError, GraphQLClient } from 'graphql-request';
-import { headers, roundTrip, told } from './told.mjs';
+import { ClientError, GraphQLClient } from "graphql-request";
+import { headers, roundTrip, told } from "./told.mjs";
 
 const client = new GraphQLClient(told.url, { headers });
 

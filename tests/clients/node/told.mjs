@@ -1,7 +1,7 @@
 // What every program here is told on standard input, the documents they send, and how they print what came of it.
-import { readFileSync } from 'node:fs';
+import { readFileSync } from "node:fs";
 
-export const told = JSON.parse(readFileSync(0, 'utf8'));
+export const told = JSON.parse(readFileSync(0, "utf8"));
 export const headers = { Authorization: `Bearer ${told.token}` };
 
 export const CREATE = `mutation Create($input: GetAccessTokenInput!) {
@@ -13,7 +13,7 @@ export const EVERYTHING = `query Everything { listAccessTokens { total } }`;
 
 // One round trip, the same for every client: `ask` sends a document and gives its data, `refusal` its errors.
 export async function roundTrip(ask, refusal) {
-  const input = { type: 'PERSONAL', actorUrn: told.actor, duration: 'ONE_HOUR', name: told.name };
+  const input = { type: "PERSONAL", actorUrn: told.actor, duration: "ONE_HOUR", name: told.name };
   const { createAccessToken } = await ask(CREATE, { input });
   const { id } = createAccessToken.metadata;
   const before = await ask(LIST, { actor: told.actor });

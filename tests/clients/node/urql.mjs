@@ -1,7 +1,7 @@
 // urql: its client with its own fetch exchange. It has no cache here, so that each list is asked anew. Short queries it
 // would send by GET, which is refused, unless told not to.
-import { Client, fetchExchange } from 'urql';
-import { headers, roundTrip, told } from './told.mjs';
+import { Client, fetchExchange } from "urql";
+import { headers, roundTrip, told } from "./told.mjs";
 
 const client = new Client({
   url: told.url,
@@ -11,7 +11,7 @@ const client = new Client({
 });
 
 const send = (text, variables) =>
-  (text.startsWith('mutation') ? client.mutation(text, variables) : client.query(text, variables)).toPromise();
+  (text.startsWith("mutation") ? client.mutation(text, variables) : client.query(text, variables)).toPromise();
 
 async function ask(text, variables) {
   const { data, error } = await send(text, variables);

@@ -3,35 +3,34 @@
  * visible.
  */
 
-import { html, render } from "../html.js";
-import { graphql } from "../api.js";
+import { html, part, render } from "../html.js";
+import { graphql, isAborted } from "../api.js";
 import { actor, bytes, counted, fullTime, number, span } from "../format.js";
 import { ask, errorLine, idCode, loading, notice, panel, say } from "../components.js";
-import { part, took } from "./operations.js";
+import { poll } from "../loading.js";
+import { isOver, took } from "./operation_display.js";
 
-/** @typedef {import("./operations.js").Operation} Operation */
+/** @typedef {import("./operation_display.js").Operation} Operation */
 
-const FIELDS = `id state percent rowsDone rowsToDo rowsPerSecond estimatedEndAt note error attempts actorUrn actorName createdAt
+const FIELDS = `id state percent rowsDone rowsToDo rowsPerSecond estimatedEndAt note error attempts actorUrn actorName
+  createdAt
   startedAt finishedAt sourceIndex targetIndex cancelRequestedAt cancelRequestedBy tasks { id purpose completed }
   postCheck { passed rows rowsLeft expected }
   plan { entityType aspect indexName endTimeMillis rows rowsToDelete share sizeInBytes bytesToFree strategy reason }`;
 const ONE = `query Operation($id: String!) { operation(id: $id) { ${FIELDS} } }`;
 const CANCEL = `mutation Cancel($id: String!) { cancelOperation(id: $id) { ${FIELDS} } }`;
 
-const FIRST_PAUSE = 400;
-const LONGEST_PAUSE = 5_000;
-const SLOWER = 1.4;
-
-/** @param {string} state */
-export const isOver = (state) => state === "DONE" || state === "FAILED" || state === "CANCELLED";
-
 /**
  * The panel of an operation; `changed` is called when its state changes.
  * @param {string} id @param {import("../router.js").Context} context @param {string} close @param {() => void} changed
  */
 export function follow(id, context, close, changed) {
-  const node = panel({ title: "Truncation", close, content: html`<div class="followed">${loading()}</div><div class="follow-action"></div>
-    <div class="follow-error"></div>` });
+  const node = panel({
+    title: "Truncation",
+    close,
+    content: html`<div class="followed">${loading()}</div><div class="follow-action"></div>
+    <div class="follow-error"></div>`,
+  });
   const [body, action, problem] = [part(node, ".followed"), part(node, ".follow-action"), part(node, ".follow-error")];
   const heading = part(node, "h2");
   /** @type {Operation | null} */
@@ -45,7 +44,8 @@ export function follow(id, context, close, changed) {
       if (last) changed();
     }
     // Redrawn only if needed: a button that is replaced between press and release is not clicked.
-    if (mayCancel(last) !== mayCancel(now) || last?.cancelRequestedAt !== now.cancelRequestedAt) render(action, cancelling(now, cancel));
+    if (mayCancel(last) !== mayCancel(now) || last?.cancelRequestedAt !== now.cancelRequestedAt)
+      render(action, cancelling(now, cancel));
     last = now;
     render(body, shown(now));
   }
@@ -57,56 +57,48 @@ export function follow(id, context, close, changed) {
       danger: true,
       action: "Cancel the truncation",
       cancel: "Continue",
-      content: html`<p>It stops soon. ${one.plan.strategy === "REINDEX"
-        ? "Nothing has been deleted yet. The unfinished copy is discarded."
-        : "Rows deleted so far stay deleted."}</p>`,
+      content: html`<p>It stops soon. ${
+        one.plan.strategy === "REINDEX"
+          ? "Nothing has been deleted yet. The unfinished copy is discarded."
+          : "Rows deleted so far stay deleted."
+      }</p>`,
       act: async () => show((await graphql(CANCEL, { id })).cancelOperation),
     });
   }
 
-  const watch = () => poll(async () => {
-    try {
-      const now = (await graphql(ONE, { id }, { signal: context.signal })).operation;
-      const moved = last?.rowsDone !== now.rowsDone || last?.state !== now.state;
-      render(problem, null);
-      show(now);
-      return isOver(now.state) ? "over" : moved ? "moved" : "still";
-    } catch (error) {
-      if (error instanceof DOMException && error.name === "AbortError") return "over";
-      render(problem, errorLine(error, last ? undefined : watch));
-      if (!last) render(body, null);
-      return last ? "still" : "over";
-    }
-  }, () => node.isConnected && !context.signal.aborted);
+  const watch = () =>
+    poll(
+      async () => {
+        try {
+          const now = (await graphql(ONE, { id }, { signal: context.signal })).operation;
+          const moved = last?.rowsDone !== now.rowsDone || last?.state !== now.state;
+          render(problem, null);
+          show(now);
+          return isOver(now.state) ? "over" : moved ? "moved" : "still";
+        } catch (error) {
+          if (isAborted(error)) return "over";
+          render(problem, errorLine(error, last ? undefined : watch));
+          if (!last) render(body, null);
+          return last ? "still" : "over";
+        }
+      },
+      () => node.isConnected && !context.signal.aborted,
+    );
   void watch();
   return node;
-}
-
-/**
- * Poll with growing pauses, and not while the page is hidden.
- * @param {() => Promise<"over" | "moved" | "still">} look @param {() => boolean} wanted whether the result is still needed
- */
-export async function poll(look, wanted) {
-  let pause = FIRST_PAUSE;
-  for (;;) {
-    const seen = await look();
-    if (seen === "over") return;
-    pause = Math.min(seen === "moved" ? pause * 1.1 : pause * SLOWER, LONGEST_PAUSE);
-    await new Promise((resolve) => setTimeout(resolve, pause));
-    if (document.hidden) {
-      await new Promise((resolve) => document.addEventListener("visibilitychange", resolve, { once: true }));
-      pause = FIRST_PAUSE;
-    }
-    if (!wanted()) return;
-  }
 }
 
 /** @param {Operation | null} one */
 const mayCancel = (one) => one !== null && !isOver(one.state) && one.state !== "SWAPPING";
 
 /** @param {Operation} one @param {() => void} cancel */
-const cancelling = (one, cancel) => (mayCancel(one) ? html`<p><button type="button" class="danger" id="cancel-operation"
-  ?disabled=${one.cancelRequestedAt !== null} @click=${cancel}>${one.cancelRequestedAt ? "Cancelling…" : "Cancel the truncation"}</button></p>` : null);
+const cancelling = (one, cancel) =>
+  mayCancel(one)
+    ? html`<p><button type="button" class="danger" id="cancel-operation"
+  ?disabled=${one.cancelRequestedAt !== null} @click=${cancel}>${
+    one.cancelRequestedAt ? "Cancelling…" : "Cancel the truncation"
+  }</button></p>`
+    : null;
 
 /** @param {Operation} one */
 function shown(one) {
@@ -124,12 +116,22 @@ function shown(one) {
       <dt>Strategy</dt><dd>${plan.strategy === "REINDEX" ? "by copy" : "by deletion"}: ${plan.reason}</dd>
       <dt>Started</dt><dd>${fullTime(one.createdAt)} by ${actor(one.actorUrn, one.actorName)}</dd>
       ${over ? html`<dt>Finished</dt><dd>${fullTime(one.finishedAt)}, after ${took(one)}</dd>` : null}
-      ${one.cancelRequestedAt ? html`<dt>Cancelled</dt><dd>${fullTime(one.cancelRequestedAt)}
-        ${one.cancelRequestedBy ? html`by ${actor(one.cancelRequestedBy)}` : null}</dd>` : null}
+      ${
+        one.cancelRequestedAt
+          ? html`<dt>Cancelled</dt><dd>${fullTime(one.cancelRequestedAt)}
+        ${one.cancelRequestedBy ? html`by ${actor(one.cancelRequestedBy)}` : null}</dd>`
+          : null
+      }
       ${one.attempts > 1 ? html`<dt>Attempts</dt><dd>${counted(one.attempts, "time")}</dd>` : null}
       <dt>Operation</dt><dd>${idCode(one.id, "operation id")}</dd>
-      ${one.tasks.length ? html`<dt>Tasks</dt><dd>${one.tasks.map((task) => html`<div>${task.purpose}
-        ${idCode(task.id, "task id")}</div>`)}</dd>` : null}
+      ${
+        one.tasks.length
+          ? html`<dt>Tasks</dt><dd>${one.tasks.map(
+              (task) => html`<div>${task.purpose}
+        ${idCode(task.id, "task id")}</div>`,
+            )}</dd>`
+          : null
+      }
     </dl>`;
 }
 
@@ -148,9 +150,11 @@ function steps(one) {
   if (ended) line.splice(1, line.length, ...(one.startedAt ? ["RUNNING"] : []), one.state);
   const at = line.indexOf(one.state);
   return html`<ol class="states" aria-label="States">${line.map((state, index) => {
-    const kind = index < at || state === "DONE" && index === at ? "past" : index === at ? (ended ? "failed" : "now") : "coming";
+    const kind =
+      index < at || (state === "DONE" && index === at) ? "past" : index === at ? (ended ? "failed" : "now") : "coming";
     const shape = { past: "●", now: "◐", coming: "○", failed: "✕" }[kind];
-    return html`<li class="${kind}" aria-current="${index === at ? "step" : null}"><span aria-hidden="true">${shape}</span>
+    return html`<li class="${kind}" aria-current="${index === at ? "step" : null}"><span
+      aria-hidden="true">${shape}</span>
       ${state.toLowerCase()}</li>`;
   })}</ol>`;
 }

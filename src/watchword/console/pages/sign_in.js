@@ -1,6 +1,6 @@
 /**
- * Sign in: at the identity provider, if there is one; or exchange a token for a session. In local mode the name of an actor
- * is enough.
+ * Sign in: at the identity provider, if there is one; or exchange a token for a session. In local mode the name of an
+ * actor is enough.
  */
 
 import { html, render } from "../html.js";
@@ -26,18 +26,32 @@ export function signIn(context) {
     void go(next, { replace: true });
     return;
   }
-  render(root, html`<div class="sign-in stack">
+  render(
+    root,
+    html`<div class="sign-in stack">
     <h1>Sign in</h1>
-    <div class="sign-in-problem stack">${problem ? html`${errorLine(problem)}<p>Sign in again to continue where you left off. What you had
-      typed into a form is kept in this tab.</p>` : null}</div>
-    ${current.provider ? html`<p><a class="button primary" id="provider"
+    <div class="sign-in-problem stack">${
+      problem
+        ? html`${errorLine(problem)}<p>Sign in again to continue where you left off. What you had
+      typed into a form is kept in this tab.</p>`
+        : null
+    }</div>
+    ${
+      current.provider
+        ? html`<p><a class="button primary" id="provider"
       href="/sign-in?next=${encodeURIComponent(next)}">Sign in with ${current.provider}</a></p>
-      <p class="quiet small">You sign in there with your usual account and come back here.</p>` : null}
+      <p class="quiet small">You sign in there with your usual account and come back here.</p>`
+        : null
+    }
     ${current.localMode ? byActor(next) : null}
-    ${current.provider ? html`<details class="stack"><summary>Sign in with a token</summary>${byToken(current, next)}</details>`
-      : byToken(current, next)}
+    ${
+      current.provider
+        ? html`<details class="stack"><summary>Sign in with a token</summary>${byToken(current, next)}</details>`
+        : byToken(current, next)
+    }
     <details class="stack"><summary>No token yet?</summary>${firstToken(current)}</details>
-  </div>`);
+  </div>`,
+  );
   const first = root.querySelector("#provider, input");
   if (first instanceof HTMLElement) first.focus();
 }
@@ -59,21 +73,25 @@ function byToken(current, next) {
 }
 
 /** @param {import("../api.js").Session} current */
-const firstToken = (current) => html`<p>${current.provider ? "With the button above you need none." : null} Ask someone who manages
+const firstToken = (
+  current,
+) => html`<p>${current.provider ? "With the button above you need none." : null} Ask someone who manages
     tokens to create one for you.</p>
-  <p>If no one has a token yet, create the first on the server's machine, as the user who runs the service${current.dataDir ? ""
-    : html`, with its settings (<code>--data-dir</code>, or its environment)`}. It acts as the root actor:</p>
+  <p>If no one has a token yet, create the first on the server's machine, as the user who runs the service${
+    current.dataDir ? "" : html`, with its settings (<code>--data-dir</code>, or its environment)`
+  }. It acts as the root actor:</p>
   ${codeBox(onServer("watchword token create --local --name console", current))}`;
 
 /** @param {string} next */
 function byActor(next) {
-  return html`${warning(html`<p><strong>Local mode.</strong> Anyone who can reach this address can act as any actor, without a
-    credential. Turn it off with
+  return html`${warning(html`<p><strong>Local mode.</strong> Anyone who can reach this address can act as any actor,
+    without a credential. Turn it off with
     <code>WATCHWORD_LOCAL_MODE=off</code> before others can reach this machine.</p>`)}
     <form class="stack" @submit=${(/** @type {Event} */ event) => submit(event, next, "actor")}>
       <div class="field">
         <label for="actor">Act as</label>
-        <input id="actor" name="actor" data-secret required spellcheck="false" autocapitalize="off" autocomplete="username"
+        <input id="actor" name="actor" data-secret required spellcheck="false" autocapitalize="off"
+          autocomplete="username"
           placeholder="urn:li:corpuser:admin" aria-describedby="actor-hint">
         <p class="hint" id="actor-hint">The urn of an actor, or a name for urn:li:corpuser:&lt;name&gt;.</p>
       </div>
@@ -93,7 +111,9 @@ async function submit(event, next, kind) {
   button.disabled = true;
   render(place, null);
   try {
-    await session.signIn(kind === "token" ? { token: given } : { actor: given.includes(":") ? given : `urn:li:corpuser:${given}` });
+    await session.signIn(
+      kind === "token" ? { token: given } : { actor: given.includes(":") ? given : `urn:li:corpuser:${given}` },
+    );
     input.value = "";
     await go(next, { replace: true });
   } catch (error) {
@@ -105,6 +125,7 @@ async function submit(event, next, kind) {
 
 /** Only addresses of the console. @param {string | null} address */
 function home(address) {
-  if (!address || !/^\/(console(\/|$)|device($|\?)|$|\?)/.test(address) || address.startsWith("/console/sign-in")) return "/";
+  if (!address || !/^\/(console(\/|$)|device($|\?)|$|\?)/.test(address) || address.startsWith("/console/sign-in"))
+    return "/";
   return address;
 }

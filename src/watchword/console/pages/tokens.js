@@ -25,11 +25,12 @@ export async function page(context) {
     path: "/console/tokens",
     base: [{ field: "actorUrn", value: me.urn }],
     everyone: false,
-    nothing: () => empty({
-      title: "No tokens yet",
-      sentence: "A token lets a program act as you, within the limits you set, until it expires or you revoke it.",
-      action: html`<a class="button" href="/console/tokens/new">Create a token</a>`,
-      command: inTerminal("watchword token create --name laptop", me),
-    }),
+    nothing: () =>
+      empty({
+        title: "No tokens yet",
+        sentence: "A token lets a program act as you, within the limits you set, until it expires or you revoke it.",
+        action: html`<a class="button" href="/console/tokens/new">Create a token</a>`,
+        command: inTerminal("watchword token create --name laptop", me),
+      }),
   });
 }

@@ -1,26 +1,29 @@
 /**
- * The plan of a truncation: a histogram and the numbers of rows to delete and to keep. Deleting needs the number of rows,
- * typed.
+ * The plan of a truncation: a histogram and the numbers of rows to delete and to keep. Deleting needs the number of
+ * rows, typed.
  */
 
-import { html, render, svg } from "../html.js";
+import { html, part, render, svg } from "../html.js";
 import { ApiError, graphql } from "../api.js";
 import { DAY, HOUR, bytes, counted, exact, fullTime, number, utc } from "../format.js";
 import { ask, errorLine, field, loading, showingErrors, warning } from "../components.js";
 import { keepDraft } from "../drafts.js";
 import { go, goQuery, setHooks } from "../router.js";
-import { SIZES, operationPath, part } from "./operations.js";
+import { SIZES, operationPath } from "./operation_display.js";
 import { EVERY, HOLD, holdLine } from "./retention_display.js";
 
 /**
- * @typedef {import("./operations.js").Plan} Plan
- * @typedef {import("./operations.js").Size} Size
- * @typedef {{rows: number, rowsWithoutTime: number, spanMillis: number | null, spans: {startMillis: number, rows: number}[]}} Histogram
- * @typedef {{plan: Plan, picture: Histogram, hold: import("./retention_display.js").Hold | undefined}} Found `hold`: while it lasts, nothing is deleted
+ * @typedef {import("./operation_display.js").Plan} Plan
+ * @typedef {import("./operation_display.js").Size} Size
+ * @typedef {{rows: number, rowsWithoutTime: number, spanMillis: number | null, spans: {startMillis: number,
+ *   rows: number}[]}} Histogram
+ * @typedef {{plan: Plan, picture: Histogram, hold: import("./retention_display.js").Hold | undefined}} Found `hold`:
+ *   while it lasts, nothing is deleted
  */
 
 const PLAN = `mutation Plan($input: TruncateTimeseriesAspectInput!) { truncateTimeseriesAspect(input: $input) { plan {
-  entityType aspect indexName endTimeMillis rows rowsToDelete share sizeInBytes bytesToFree strategy reason } operation { id } } }`;
+  entityType aspect indexName endTimeMillis rows rowsToDelete share sizeInBytes bytesToFree strategy reason }
+  operation { id } } }`;
 const HISTOGRAM = `query Histogram($input: TimeseriesHistogramInput!) { timeseriesHistogram(input: $input) {
   rows rowsWithoutTime spanMillis spans { startMillis rows } } retentionHolds { ${HOLD} } }`;
 const SPANS = 60;
@@ -40,9 +43,12 @@ export async function page(context) {
       sizes = (await graphql(SIZES, {}, { signal: context.signal })).indexSizes;
     });
   }
-  render(root, html`<div class="page-head"><h1>Plan a truncation</h1></div>
+  render(
+    root,
+    html`<div class="page-head"><h1>Plan a truncation</h1></div>
     <p class="quiet narrow">Delete the rows of a time series up to a time. The plan only counts them.</p>
-    <div id="form"></div><div id="plan" aria-live="polite"></div>`);
+    <div id="form"></div><div id="plan" aria-live="polite"></div>`,
+  );
 
   /** @param {import("../router.js").Context} at */
   async function show(at) {
@@ -58,14 +64,19 @@ export async function page(context) {
     render(place, loading("Counting…"));
     await showingErrors(place, async () => {
       const found = await count(/** @type {Wanted & {end: number}} */ (wanted), at.signal);
-      render(place, shown(found, () => void start(found.plan, wanted)));
+      render(
+        place,
+        shown(found, () => void start(found.plan, wanted)),
+      );
     });
   }
   setHooks(root, { again: show });
   await show(context);
 }
 
-/** @typedef {{index: string, older: string, unit: string, until: string, strategy: string, end: number | null}} Wanted */
+/**
+ * @typedef {{index: string, older: string, unit: string, until: string, strategy: string, end: number | null}} Wanted
+ */
 
 /** @param {URLSearchParams} query @returns {Wanted} */
 function read(query) {
@@ -85,7 +96,10 @@ function local(moment) {
 
 /** @param {Wanted} wanted @param {boolean} [dryRun] */
 const inputOf = (wanted, dryRun = true) => ({
-  ...aspectOf(wanted.index), endTimeMillis: wanted.end, dryRun, ...STRATEGIES[wanted.strategy],
+  ...aspectOf(wanted.index),
+  endTimeMillis: wanted.end,
+  dryRun,
+  ...STRATEGIES[wanted.strategy],
 });
 
 /** @param {string} index */
@@ -103,7 +117,8 @@ async function count(wanted, signal) {
   /** @type {import("./retention_display.js").Hold[]} */
   const holds = picture.retentionHolds;
   return {
-    plan: plan.truncateTimeseriesAspect.plan, picture: picture.timeseriesHistogram,
+    plan: plan.truncateTimeseriesAspect.plan,
+    picture: picture.timeseriesHistogram,
     hold: holds.find(({ series }) => [EVERY, wanted.index.toLowerCase()].includes(series)),
   };
 }
@@ -129,32 +144,51 @@ function form(wanted, sizes) {
     <fieldset><legend>Rows to delete</legend>
       <div class="choice"><input type="radio" name="by" value="older" id="by-older" .checked=${by === "older"}>
         <span class="row"><label for="by-older">Rows older than</label>
-          <input name="older" id="older" type="number" min="1" max="36500" class="short" aria-label="Age" .value=${wanted.older || "90"}>
+          <input name="older" id="older" type="number" min="1" max="36500" class="short" aria-label="Age"
+            .value=${wanted.older || "90"}>
           <select name="unit" aria-label="Unit"><option value="d" ?selected=${wanted.unit === "d"}>days</option>
             <option value="h" ?selected=${wanted.unit === "h"}>hours</option></select></span></div>
       <div class="choice"><input type="radio" name="by" value="until" id="by-until" .checked=${by === "until"}>
         <span class="row"><label for="by-until">Rows up to</label>
-          <input name="until" id="until" type="datetime-local" aria-label="Up to this time, in your time zone" .value=${wanted.until}></span></div>
+          <input name="until" id="until" type="datetime-local" aria-label="Up to this time, in your time zone"
+            .value=${wanted.until}></span></div>
     </fieldset>
-    ${field({ id: "strategy", label: "Strategy", control: html`<select id="strategy" name="strategy" aria-describedby="strategy-hint">
-        ${[["", "Automatic (the faster one)"], ["delete", "Delete old rows"], ["copy", "Copy the other rows"]].map(([value, text]) =>
-          html`<option value="${value}" ?selected=${wanted.strategy === value}>${text}</option>`)}</select>`,
-      hint: "If more than half of the rows are deleted, a copy is faster; it replaces the index in one step. Rows written meanwhile are kept either way." })}
-    <p><button type="submit" class="primary">Show plan</button> <a class="button" href="/console/operations">Back</a></p>
+    ${field({
+      id: "strategy",
+      label: "Strategy",
+      control: html`<select id="strategy" name="strategy" aria-describedby="strategy-hint">
+        ${[
+          ["", "Automatic (the faster one)"],
+          ["delete", "Delete old rows"],
+          ["copy", "Copy the other rows"],
+        ].map(
+          ([value, text]) => html`<option value="${value}" ?selected=${wanted.strategy === value}>${text}</option>`,
+        )}</select>`,
+      hint:
+        "If more than half of the rows are deleted, a copy is faster; it replaces the index in one step. Rows " +
+        "written meanwhile are kept either way.",
+    })}
+    <p><button type="submit" class="primary">Show plan</button> <a class="button"
+      href="/console/operations">Back</a></p>
   </form>`;
 }
 
 /** @param {string} chosen @param {Size[] | null} sizes */
 function chooser(chosen, sizes) {
   if (!sizes?.length) {
-    return html`<input id="index" name="index" required pattern="[A-Za-z0-9]+\\.[A-Za-z0-9]+" placeholder="dataset.operation"
+    return html`<input id="index" name="index" required pattern="[A-Za-z0-9]+\\.[A-Za-z0-9]+"
+      placeholder="dataset.operation"
       spellcheck="false" autocapitalize="off" .value=${chosen}>`;
   }
   const names = sizes.map((one) => `${one.entityName}.${one.aspectName}`);
   const other = chosen && !names.includes(chosen) ? [chosen] : [];
-  return html`<select id="index" name="index" required>${other.map((name) => html`<option value="${name}" selected>${name}</option>`)}
-    ${sizes.map((one, index) => html`<option value="${names[index]}" ?selected=${names[index] === chosen}
-      >${names[index]} (${counted(one.rows, "row")}, ${bytes(one.sizeInBytes)})</option>`)}</select>`;
+  return html`<select id="index" name="index" required>${other.map(
+    (name) => html`<option value="${name}" selected>${name}</option>`,
+  )}
+    ${sizes.map(
+      (one, index) => html`<option value="${names[index]}" ?selected=${names[index] === chosen}
+      >${names[index]} (${counted(one.rows, "row")}, ${bytes(one.sizeInBytes)})</option>`,
+    )}</select>`;
 }
 
 /** @param {Found} found @param {() => void} start */
@@ -165,15 +199,25 @@ function shown({ plan, picture, hold }, start) {
       <li><strong>${number(plan.rowsToDelete)}</strong> ${plan.rowsToDelete === 1 ? "row" : "rows"} deleted
         <span class="quiet">${plan.share.toFixed(1)}% of ${counted(plan.rows, "row")}</span></li>
       <li><strong>${number(stay)}</strong> ${stay === 1 ? "row" : "rows"} kept
-        <span class="quiet">${picture.rowsWithoutTime ? `${number(picture.rowsWithoutTime)} of them without a time` : "all after that time"}</span></li>
+        <span class="quiet">${
+          picture.rowsWithoutTime ? `${number(picture.rowsWithoutTime)} of them without a time` : "all after that time"
+        }</span></li>
       <li><strong>${bytes(plan.bytesToFree)}</strong> freed, about
         <span class="quiet">of ${bytes(plan.sizeInBytes)}</span></li>
     </ul>
     ${picture.spanMillis === null ? null : drawn(plan, picture)}
     <p>${plan.strategy === "REINDEX" ? "By copy" : "By deletion"}: ${plan.reason}.</p>
-    ${hold ? warning(html`<p>${holdLine(hold)}</p><p>Nothing of it is deleted until it is <a href="/console/retention">released</a>.</p>`) : plan.rowsToDelete
-      ? html`<p><button type="button" class="danger" id="start" @click=${start}>Delete ${counted(plan.rowsToDelete, "row")}…</button></p>`
-      : html`<p class="quiet">No row is that old. There is nothing to delete.</p>`}
+    ${
+      hold
+        ? warning(
+            html`<p>${holdLine(hold)}</p><p>Nothing of it is deleted until it is <a
+              href="/console/retention">released</a>.</p>`,
+          )
+        : plan.rowsToDelete
+          ? html`<p><button type="button" class="danger" id="start" @click=${start}>Delete
+            ${counted(plan.rowsToDelete, "row")}…</button></p>`
+          : html`<p class="quiet">No row is that old. There is nothing to delete.</p>`
+    }
     <div id="start-error"></div>
   </section>`;
 }
@@ -181,7 +225,10 @@ function shown({ plan, picture, hold }, start) {
 const WIDTH = 600;
 const HEIGHT = 120;
 
-/** A histogram over time; deleted rows are hatched, the end time is a line. @param {Plan} plan @param {Histogram} picture */
+/**
+ * A histogram over time; deleted rows are hatched, the end time is a line.
+ * @param {Plan} plan @param {Histogram} picture
+ */
 function drawn(plan, picture) {
   const step = /** @type {number} */ (picture.spanMillis);
   const cut = plan.endTimeMillis;
@@ -203,15 +250,19 @@ function drawn(plan, picture) {
     return svg`<rect class="stay" x="${left}" width="${wide}" y="${HEIGHT - all}" height="${all - below}"></rect>
       <rect class="go" x="${left}" width="${wide}" y="${HEIGHT - below}" height="${below}"></rect>`;
   });
-  const words = `From ${exact(from)} to ${exact(to)}: ${counted(plan.rowsToDelete, "row")} up to ${exact(cut)} deleted, `
-    + `${counted(plan.rows - plan.rowsToDelete, "row")} kept. At most ${counted(most, "row")} in a span.`;
-  return html`<figure class="picture"><svg class="histogram" viewBox="0 0 ${WIDTH} ${HEIGHT}" preserveAspectRatio="none" role="img"
+  const words =
+    `From ${exact(from)} to ${exact(to)}: ${counted(plan.rowsToDelete, "row")} up to ${exact(cut)} deleted, ` +
+    `${counted(plan.rows - plan.rowsToDelete, "row")} kept. At most ${counted(most, "row")} in a span.`;
+  return html`<figure class="picture"><svg class="histogram" viewBox="0 0 ${WIDTH} ${HEIGHT}" preserveAspectRatio="none"
+    role="img"
       aria-label="${words}">
       ${svg`<defs><pattern id="hatch" width="6" height="6" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">
-        <rect class="hatch-ground" width="6" height="6"></rect><rect class="hatch-line" width="2" height="6"></rect></pattern></defs>
+        <rect class="hatch-ground" width="6" height="6"></rect><rect class="hatch-line" width="2" height="6"></rect>
+        </pattern></defs>
         ${bars}<line class="cut" x1="${x(cut)}" x2="${x(cut)}" y1="0" y2="${HEIGHT}"></line>`}
     </svg>
-    <div class="axis small quiet">${day(from)}<span>${counted(most, "row")} at most in ${lengthOf(step)}</span>${day(to)}</div>
+    <div class="axis small quiet">${day(from)}<span>${counted(most, "row")} at most in
+      ${lengthOf(step)}</span>${day(to)}</div>
     <figcaption class="legend small"><span><span class="swatch go" aria-hidden="true"></span>deleted</span>
       <span><span class="swatch stay" aria-hidden="true"></span>kept</span>
       <span><span class="swatch cut" aria-hidden="true"></span>end time: ${fullTime(cut)}</span></figcaption></figure>`;
@@ -220,12 +271,15 @@ function drawn(plan, picture) {
 const days = new Intl.DateTimeFormat("en-GB", { dateStyle: "medium" });
 
 /** @param {number} moment */
-const day = (moment) => html`<time datetime="${new Date(moment).toISOString()}" title="${exact(moment)} · ${utc(moment)}" tabindex="0"
+const day = (
+  moment,
+) => html`<time datetime="${new Date(moment).toISOString()}" title="${exact(moment)} · ${utc(moment)}" tabindex="0"
   >${days.format(moment)}</time>`;
 
 /** @param {number} step */
 function lengthOf(step) {
-  const [length, name] = step >= DAY ? [DAY, "day"] : step >= HOUR ? [HOUR, "hour"] : step >= 60_000 ? [60_000, "minute"] : [1000, "second"];
+  const [length, name] =
+    step >= DAY ? [DAY, "day"] : step >= HOUR ? [HOUR, "hour"] : step >= 60_000 ? [60_000, "minute"] : [1000, "second"];
   const value = step / length;
   return `${value.toFixed(value < 10 ? 1 : 0).replace(/\.0$/, "")} ${name}${value === 1 ? "" : "s"}`;
 }
@@ -250,7 +304,10 @@ async function start(plan, wanted) {
       } catch (error) {
         const other = error instanceof ApiError ? error.details.operationId : null;
         if (typeof other === "string") {
-          render(place, html`${errorLine(error)}<p><a href="${operationPath(other)}">Show the running truncation</a></p>`);
+          render(
+            place,
+            html`${errorLine(error)}<p><a href="${operationPath(other)}">Show the running truncation</a></p>`,
+          );
         }
         throw error;
       }

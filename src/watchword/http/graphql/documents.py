@@ -32,13 +32,13 @@ from graphql.language import ast
 from graphql.pyutils import gather_with_cancel
 from graphql.validation.rules import overlapping_fields_can_be_merged
 
-from watchword.domain.counts import KEPT_DAYS
-from watchword.domain.errors import Fault, Reason
-from watchword.domain.networks import MAX_NETWORKS
-from watchword.domain.processor_time import measured
+from watchword.basics.errors import Fault, Reason
+from watchword.basics.networks import MAX_NETWORKS
+from watchword.basics.processor_time import measured
 from watchword.http.errors import MAX_SEARCHED, without_tokens
 from watchword.http.graphql.fastpath import UNMETERED, FastPath, Memo, Meter
 from watchword.http.processor_budget import Cost
+from watchword.journal.day_counts import KEPT_DAYS
 
 MAX_BYTES = 100_000
 MAX_TOKENS = 5_000

@@ -1,0 +1,1 @@
+"""Policies, groups, actors: list and change what authority/ decides by."""

@@ -1,0 +1,1 @@
+"""Search and follow events, send them on."""

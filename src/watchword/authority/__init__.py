@@ -1,0 +1,1 @@
+"""Decides: callers, grants, privileges, what policies grant, limits of tokens, rejections."""

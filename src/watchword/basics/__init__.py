@@ -1,0 +1,1 @@
+"""Errors, names, secrets, networks, times, pages of lists, files, background tasks."""

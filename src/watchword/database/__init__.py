@@ -1,0 +1,1 @@
+"""The port (transaction.py: Database, Transaction, Dialect), the schema, sqlite/ and postgres/."""

@@ -1,0 +1,1 @@
+"""Import from DataHub, and its REST addresses."""

@@ -1,0 +1,1 @@
+"""The policy file and declared sets, as a list of parts that the rooms above give."""

@@ -1,0 +1,1 @@
+"""What an actor has, and what is taken from it."""

@@ -1,0 +1,1 @@
+"""Rules, plans and runs; sets and releases legal holds."""

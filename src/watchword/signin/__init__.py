@@ -1,0 +1,1 @@
+"""Authentication of requests, sessions, OpenID Connect, device authorization."""

@@ -1,0 +1,1 @@
+"""Issue, rotate, revoke, list, verify, introspect, count; keys."""
