@@ -53,6 +53,21 @@ def test_sorting_before_the_list_arrives_keeps_the_search(console: Console, wind
         expect(page).to_have_url(re.compile("q=sign"))
 
 
+def test_search_typed_while_a_filter_is_looked_up_stays(console: Console, window: Windows) -> None:
+    owner = console.person("owner", GENERATE)
+    page = window(console.root).open("/console/all-tokens")
+    with held_back(page, "Candidates"):
+        page.locator("#filter-actor").fill(owner.name)
+        page.locator("#filter-actor").press("Enter")
+        page.get_by_role("searchbox").fill("leaked")
+    expect(page).to_have_url(re.compile("actor="))
+    expect(page.get_by_role("searchbox")).to_have_value("leaked")
+    page.get_by_role("searchbox").press("Enter")
+    expect(page).to_have_url(re.compile("q=leaked"))
+    page.get_by_role("link", name="Clear filters").first.click()
+    expect(page.get_by_role("searchbox")).to_have_value("")
+
+
 def test_back_before_the_list_arrives_restores_the_filter(console: Console, window: Windows) -> None:
     page = window(console.person("owner", GENERATE)).open("/console/tokens")
     with held_back(page, "Tokens"):

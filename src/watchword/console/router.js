@@ -83,6 +83,18 @@ export async function go(address, { replace = false, sure = false } = {}) {
  */
 export const goQuery = (changes, how) => go(withQuery(changes), how);
 
+/** @type {WeakMap<HTMLInputElement | HTMLSelectElement, string>} */
+const shownValues = new WeakMap();
+
+/**
+ * Show in a field what the query says. Where the query's value stays the same, so does what was typed since.
+ * @param {HTMLInputElement | HTMLSelectElement} field @param {string | null} value
+ */
+export function showQuery(field, value) {
+  if (shownValues.get(field) !== (value ?? "")) field.value = value ?? "";
+  shownValues.set(field, value ?? "");
+}
+
 /** @param {Record<string, string | number | null | undefined>} changes @param {string} [path] */
 export function withQuery(changes, path = location.pathname) {
   const query = new URLSearchParams(location.search);

@@ -21,7 +21,7 @@ import {
   toClipboard,
   whileBusy,
 } from "./components.js";
-import { goQuery, setHooks, withQuery, withSameQuery } from "./router.js";
+import { goQuery, setHooks, showQuery, withQuery, withSameQuery } from "./router.js";
 import { ROW, endOf, mayRevoke, mayRotate, scopesInShort, statusOf } from "./token_display.js";
 import { CONTROLS, chipsOf, filtersOf, isNarrowed, listsDead, sortOf } from "./token_filters.js";
 import { receipts } from "./receipts.js";
@@ -132,12 +132,12 @@ export async function tokenList(first, { title, path, base, everyone, nothing })
   const filters = () => filtersOf(context.query, base);
 
   function showChosen() {
-    input.value = context.query.get("q") ?? "";
+    showQuery(input, context.query.get("q"));
     for (const { name } of controls) {
       const value = context.query.get(name) ?? "";
       const field = /** @type {HTMLInputElement | HTMLSelectElement} */ (place(`#filter-${name}`));
       if (pickers[name]) pickers[name].set(value);
-      else field.value = value;
+      else showQuery(field, value);
     }
     if (more.some(({ name }) => context.query.get(name))) place(".more").setAttribute("open", "");
     showChips();

@@ -5,7 +5,7 @@ import { graphql } from "../api.js";
 import { counted, idToPath, inTerminal, nameOf, number, pathToId, short, time } from "../format.js";
 import { lastUsed, typedFrom } from "../damage.js";
 import { ask, empty, errorLine, field, loadList, notice, pageOf, pager, panel, table, warning } from "../components.js";
-import { go, goQuery, setHooks, withQuery } from "../router.js";
+import { go, goQuery, setHooks, showQuery, withQuery } from "../router.js";
 import { showToken } from "../token_panel.js";
 import { ROW, statusOf } from "../token_display.js";
 import { backTo, openPanel, openingPanel } from "./forms.js";
@@ -62,7 +62,7 @@ export async function page(context) {
     const was = at.params[0];
     at = now;
     at.title("Service accounts");
-    /** @type {HTMLInputElement} */ (place("search")).value = at.query.get("q") ?? "";
+    showQuery(/** @type {HTMLInputElement} */ (place("search")), at.query.get("q"));
     await Promise.all([list(), panelOf(at.params[0])]);
     backTo(was, now);
   }

@@ -4,7 +4,7 @@ import { html, render } from "../html.js";
 import { graphql, isAborted } from "../api.js";
 import { actor, counted, inTerminal, number } from "../format.js";
 import { empty, errorLine, loadList, notice, pageOf, pager, status, table } from "../components.js";
-import { go, goQuery, setHooks, withQuery } from "../router.js";
+import { go, goQuery, setHooks, showQuery, withQuery } from "../router.js";
 import { groupNames } from "../group_names.js";
 import { backTo, openPanel, send } from "./forms.js";
 import { matrix, scopesOf } from "./privilege_matrix.js";
@@ -83,7 +83,7 @@ export async function page(context) {
     const was = at.params[0];
     at = now;
     at.title("Policies");
-    /** @type {HTMLInputElement} */ (place("search")).value = at.query.get("q") ?? "";
+    showQuery(/** @type {HTMLInputElement} */ (place("search")), at.query.get("q"));
     root.querySelector("#new")?.setAttribute("href", withQuery({}, "/console/policies/new"));
     showQuestion();
     await Promise.all([list(), answer(), answerWho(), panelOf(at.params[0])]);
