@@ -219,7 +219,7 @@ def _line(cost: Cost) -> str:
 
 
 def page(costs: list[Cost]) -> str:
-    """The table for docs/explanation/request-limits.md."""
+    """The table for docs/explanation/charts/request-costs.md."""
     lines = ["| shape | answer | CPU ms | times | of | others' p50, p99 ms |", "|---|---|---|---|---|---|"]
     for cost in costs:
         times = "" if cost.name == NORMALS[cost.normal] else f"{cost.times:.1f}"
