@@ -40,5 +40,6 @@ def install(package: str) -> None:
     with Path(tempfile.gettempdir(), "watchword-test-apt.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-        for command in (["apt-get", "update", "-qq"], ["apt-get", "install", "-y", "-qq", package]):
+        apt = ["apt-get", "-qq", "-o", "DPkg::Lock::Timeout=600"]  # another program may be installing too
+        for command in ([*apt, "update"], [*apt, "install", "-y", package]):
             subprocess.run(command, env=environment, capture_output=True, check=False)
