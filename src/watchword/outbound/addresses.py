@@ -5,8 +5,7 @@ them, so a name cannot lead elsewhere between the check and the connection.
 import asyncio
 import ipaddress
 import socket
-import threading
-from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 
@@ -16,7 +15,7 @@ from watchword.outbound.rules import AddressRule, OutboundError, OutboundProblem
 MAX_LOOKUPS = 32
 STACK = 512 * 1024
 # A lookup cannot be cancelled. Those of webhooks' hosts, which may hang, must not delay that of the identity provider.
-_lookups, _operator_lookups = asyncio.Semaphore(MAX_LOOKUPS), asyncio.Semaphore(MAX_LOOKUPS)
+_lookups, _operator_lookups = ThreadPoolExecutor(MAX_LOOKUPS), ThreadPoolExecutor(MAX_LOOKUPS)
 _NEEDS_HTTPS = "it must begin with https://. WATCHWORD_WEBHOOK_ALLOW_HTTP can allow http."
 
 
@@ -44,30 +43,17 @@ def check_scheme(url: OutboundUrl, rule: AddressRule | None, *, is_inside: bool)
         raise OutboundError(OutboundProblem.NOT_ALLOWED, _NEEDS_HTTPS)
 
 
-async def _resolve(url: OutboundUrl, lookups: asyncio.Semaphore) -> list[Address]:
+async def _resolve(url: OutboundUrl, lookups: ThreadPoolExecutor) -> list[Address]:
     """In a thread of its own: a slow name server delays no other request."""
     with suppress(ValueError):
         return [ipaddress.ip_address(url.host)]
     if f".{url.host.rstrip('.').lower()}".endswith(".localhost"):  # RFC 6761
         return [ipaddress.IPv4Address("127.0.0.1")]
-    loop = asyncio.get_running_loop()
-    found: asyncio.Future[list[Address]] = loop.create_future()
-
-    def settle(set_outcome: Callable[[], None]) -> None:
-        lookups.release()
-        if not found.done():
-            set_outcome()
-
-    def look_up() -> None:
-        try:
-            rows = socket.getaddrinfo(url.host, url.port, type=socket.SOCK_STREAM)
-            # Without the zone of a link-local address, which is not allowed anyway.
-            texts = dict.fromkeys(str(row[4][0]).partition("%")[0] for row in rows)
-            outcome = partial(found.set_result, [ipaddress.ip_address(text) for text in texts])
-        except (OSError, ValueError) as error:
-            outcome = partial(found.set_exception, error if isinstance(error, OSError) else OSError(str(error)))
-        loop.call_soon_threadsafe(settle, outcome)
-
-    await lookups.acquire()
-    threading.Thread(target=look_up, daemon=True).start()
-    return await found
+    look_up = partial(socket.getaddrinfo, url.host, url.port, type=socket.SOCK_STREAM)
+    try:
+        rows = await asyncio.get_running_loop().run_in_executor(lookups, look_up)
+        # Without the zone of a link-local address, which is not allowed anyway.
+        texts = dict.fromkeys(str(row[4][0]).partition("%")[0] for row in rows)
+        return [ipaddress.ip_address(text) for text in texts]
+    except ValueError as error:
+        raise OSError(str(error)) from None
