@@ -14,7 +14,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from watchword.basics.errors import Fault
 from watchword.basics.names import ACCOUNT_PREFIX, check_actor, check_email, check_group
-from watchword.basics.networks import Network
+from watchword.basics.networks import Network, is_loopback
 from watchword.basics.secret import Secret
 from watchword.basics.times import Duration
 from watchword.database.urls import DEFAULT_PORT, PostgresUrl, SqliteUrl, StoreUrl
@@ -426,16 +426,9 @@ def smtp_url(text: str) -> SmtpUrl:
         user, password = unquote(parts.username or "", errors="strict"), unquote(parts.password or "", errors="strict")
     if not _is_host(name) or parts.path.strip("/") or parts.query or parts.fragment or bool(user) != bool(password):
         raise ValueError(_SMTP_FORM)
-    if user and scheme == "smtp+insecure" and not _is_this_machine(name):
+    if user and scheme == "smtp+insecure" and name != "localhost" and not is_loopback(name):
         raise ValueError("an address with TLS: smtp+insecure:// sends no password to other machines")
     return SmtpUrl(scheme, name, number, user or None, Secret(password) if password else None)
-
-
-def _is_this_machine(name: str) -> bool:
-    try:
-        return ipaddress.ip_address(name).is_loopback
-    except ValueError:
-        return name == "localhost"
 
 
 def email(text: str) -> str:

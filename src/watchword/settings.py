@@ -4,7 +4,6 @@ A flag's name is the last part of its setting's: `--data-dir` is `WATCHWORD_DATA
 An unknown `WATCHWORD_*` name or a bad value stops the start with a message that names it.
 """
 
-import ipaddress
 import os
 import re
 import socket
@@ -17,7 +16,7 @@ from urllib.parse import urlsplit
 
 from watchword import setting_values as values
 from watchword.basics.errors import OperatorError
-from watchword.basics.networks import Endpoint, Network
+from watchword.basics.networks import Endpoint, Network, is_loopback
 from watchword.basics.secret import Secret
 from watchword.basics.times import Duration
 from watchword.database.urls import PostgresUrl, SqliteUrl, StoreUrl
@@ -310,7 +309,7 @@ class Settings:
 
     @property
     def is_loopback(self) -> bool:
-        return self.socket_path is None and ipaddress.ip_address(self.address).is_loopback
+        return is_loopback(self.address)
 
     @property
     def tls(self) -> bool:

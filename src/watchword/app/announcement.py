@@ -1,6 +1,5 @@
 """What a server prints when it is ready."""
 
-import ipaddress
 import json
 import os
 import socket
@@ -11,7 +10,7 @@ from pathlib import Path
 
 from watchword import __version__
 from watchword.basics.names import DEFAULT_URL
-from watchword.basics.networks import Endpoint
+from watchword.basics.networks import Endpoint, is_loopback
 from watchword.settings import Settings
 
 
@@ -58,7 +57,7 @@ def announcement(settings: Settings, notes: Sequence[tuple[str, str]] = (), warn
         lines += ["", "WARNING: it can be reached from other machines WITHOUT TLS: tokens travel in the clear."]
         lines += ["         Set WATCHWORD_TLS_CERT and WATCHWORD_TLS_KEY, or put a TLS proxy before it."]
     metrics = settings.metrics_address
-    if metrics is not None and not ipaddress.ip_address(metrics.host).is_loopback:
+    if metrics is not None and not is_loopback(metrics.host):
         lines += [
             "",
             f"WARNING: other machines can reach the metrics at {metrics} WITHOUT TLS and without a token.",
