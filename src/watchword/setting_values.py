@@ -394,14 +394,9 @@ def local_mode(text: str) -> bool | None:
         return None if text.lower() == "auto" else switch(text)
 
 
-def _network(text: str) -> Network:
-    return ipaddress.ip_network(text)
-
-
-networks = listed(_network, "networks such as 10.0.0.0/8,192.168.1.7/32")
-peers = listed(
-    lambda word: None if word == "unix" else _network(word), "networks such as 10.0.0.0/8,192.168.1.7/32, or unix"
-)
+_NETWORKS = "networks such as 10.0.0.0/8,192.168.1.7/32"
+networks: Callable[[str], tuple[Network, ...]] = listed(ipaddress.ip_network, _NETWORKS)
+peers = listed(lambda word: None if word == "unix" else ipaddress.ip_network(word), f"{_NETWORKS}, or unix")
 """None for callers on the Unix socket."""
 headers = listed(
     matching(r"[Xx]-[A-Za-z0-9-]+", ""), "names of headers that begin with X-, such as X-Service-Actor", least=1

@@ -406,10 +406,10 @@ def _text(value: Any) -> str:
     return "" if value is None else str(value)
 
 
-def helper_environment(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+def helper_environment() -> dict[str, str]:
     """The environment for a process that needs no setting and no secret: how Python runs, and which CAs it trusts."""
     needed = ("FAKETIME", "LD_", "LOCALDOMAIN", "PATH", "PYTHON", "RES_OPTIONS", "SSL_CERT_")
-    return {name: value for name, value in environment.items() if name.startswith(needed)}
+    return {name: value for name, value in os.environ.items() if name.startswith(needed)}
 
 
 def load(flags: Mapping[str, str | None], environment: Mapping[str, str] = os.environ) -> Settings:
@@ -420,15 +420,13 @@ def load(flags: Mapping[str, str | None], environment: Mapping[str, str] = os.en
     return settings
 
 
-def load_with_defaults(
-    flags: Mapping[str, str | None], environment: Mapping[str, str] = os.environ
-) -> tuple[Settings, list[str], list[str]]:
+def load_with_defaults(flags: Mapping[str, str | None]) -> tuple[Settings, list[str], list[str]]:
     """For `doctor`: the settings with the default in place of each bad value, the messages about bad values, and the
     names of all that were set.
     """
-    settings, errors = _load(flags, environment)
-    given = [s.variable for s in TABLE if flags.get(s.name) is not None or s.variable in environment]
-    given += [s.file_variable for s in TABLE if s.secret and s.file_variable in environment]
+    settings, errors = _load(flags, os.environ)
+    given = [s.variable for s in TABLE if flags.get(s.name) is not None or s.variable in os.environ]
+    given += [s.file_variable for s in TABLE if s.secret and s.file_variable in os.environ]
     return settings, [str(error) for error in errors], given
 
 
@@ -503,8 +501,8 @@ def _in_file(variable: str, path: str, error: type[SettingsError]) -> str:
         raise error(f"{variable} must name a file that can be read: {path!r} ({reason}).") from None
 
 
-def reject_unknown(environment: Mapping[str, str] = os.environ) -> None:
-    for message in _unknown(environment):
+def reject_unknown() -> None:
+    for message in _unknown(os.environ):
         raise SettingsError(message)
 
 
