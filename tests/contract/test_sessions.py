@@ -9,9 +9,8 @@ from tests.support.backends import NOW, SettableClock, StoreLocation
 from tests.support.strategies import numbered_id
 from watchword.authority.callers import ActorStatus
 from watchword.authority.limits import Limits
-from watchword.basics.background import BackgroundTasks
+from watchword.basics.background import BackgroundTasks, Purge
 from watchword.basics.errors import Fault, Reason
-from watchword.basics.purge import Purge
 from watchword.journal.events import EventSearch
 from watchword.journal.preconditions import WritePrecondition
 from watchword.signin.session_rules import FoundSession, Session

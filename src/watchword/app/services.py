@@ -19,8 +19,8 @@ from watchword.audit.service import AuditLog
 from watchword.audit.sinks import open_sink
 from watchword.authority.rejections_service import RejectionLog
 from watchword.authority.service import Authority
+from watchword.basics.background import Purge, PurgeRows
 from watchword.basics.errors import Fault
-from watchword.basics.purge import Purge, PurgeRows
 from watchword.basics.secret import Secret
 from watchword.basics.times import DAY
 from watchword.declared.service import DeclaredSets
