@@ -14,9 +14,10 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
+from functools import partial
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
@@ -26,7 +27,6 @@ from watchword import __version__
 from watchword.basics.errors import SERVER_ERROR, UNAUTHENTICATED, UNAUTHORIZED, UNAVAILABLE, Reason
 from watchword.notices.mail_rules import MAIL_RESULTS
 from watchword.notices.webhook_rules import DeliveryCounts
-from watchword.retention.run_rules import RetentionNumbers
 from watchword.tokens.counts import EXPIRING_DAYS, UNUSED_DAYS, TokenCounts
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -74,26 +74,25 @@ _GAUGES: dict[str, tuple[str, tuple[str, ...]]] = {
     "watchword_deliveries_failing": ("Those of them whose receiver does not accept them.", ()),
     "watchword_webhooks_stopped": ("Webhooks that were stopped, or disabled by their receiver.", ()),
     "watchword_tokens_counted_timestamp_seconds": ("When the tokens were counted.", ("count",)),
+    "watchword_store_reachable": ("Whether the last probe could write to the store.", ()),
+    "watchword_build_info": ("The version that runs; always 1.", ("version",)),
+    "watchword_store_timeline": (
+        "Timeline of PostgreSQL's primary; 0 on SQLite. A promotion of a standby begins a new one.",
+        (),
+    ),
+    "watchword_retention_waiting": ("Runs of retention rules that wait for approval.", ()),
+    "watchword_retention_overdue": ("Series on which their retention rule has not succeeded for three periods.", ()),
+    "watchword_retention_clock_jumped": ("1 while no run is planned because the clock jumped ahead.", ()),
+    "watchword_mails_waiting": ("Mails that are due or wait for another attempt, counted once a minute.", ()),
 }
 # Alerts need a zero before the first of them.
 _ALERTED = (UNAUTHENTICATED, UNAUTHORIZED, SERVER_ERROR, UNAVAILABLE)
-_RETENTION = {
-    "watchword_retention_waiting": "Runs of retention rules that wait for approval.",
-    "watchword_retention_overdue": "Series on which their retention rule has not succeeded for three periods.",
-    "watchword_retention_clock_jumped": "1 while no run is planned because the clock jumped ahead.",
+_ZEROS = {
+    "watchword_mails": MAIL_RESULTS,
+    "watchword_ignored_parameters": ("scope", "privilege", "audience"),
+    "watchword_deliveries": ("delivered", "failed"),
+    "watchword_errors": tuple(reason.word for reason in Reason if reason.kind in _ALERTED),
 }
-
-
-class Measured(NamedTuple):
-    """What a worker measures when its metrics are read."""
-
-    store_reachable: bool = False
-    """By the last probe."""
-    timeline: int = 0
-    """Of the store's primary."""
-    retention: RetentionNumbers = RetentionNumbers()
-    """As this worker's scheduler last saw them, at most a minute ago."""
-    mails_waiting: int = 0
 
 
 class Metrics(Collector):
@@ -108,19 +107,18 @@ class Metrics(Collector):
         self._registry.register(self)
         self._text = b""
         self._rendered_at = float("-inf")
-        self._measured = Measured()
-        for result in MAIL_RESULTS:
-            self._add("watchword_mails", result, 0)
-        for name in ("scope", "privilege", "audience"):
-            self.ignored_parameter(name, 0)
+        self._measured: Mapping[str, float] = {}
+        self.mail = partial(self._add, "watchword_mails")
+        self.delivery = partial(self._add, "watchword_deliveries")
+        self.ignored_parameter = partial(self._add, "watchword_ignored_parameters")
+        self.graphql_fallback = partial(self._add, "watchword_graphql_fallbacks")
+        self.task_failure = partial(self._add, "watchword_background_failures")
         self.issued = self._counter("watchword_tokens_issued")
         self.revoked = self._counter("watchword_tokens_revoked")
         self.streamed = self._counter("watchword_events_streamed")
-        for result in ("delivered", "failed"):
-            self._add("watchword_deliveries", result, 0)
-        for reason in Reason:
-            if reason.kind in _ALERTED:
-                self._add("watchword_errors", reason.word, 0)
+        for name, labels in _ZEROS.items():
+            for label in labels:
+                self._add(name, label, 0)
 
     def request(self, route: str, status: int, verdict: str | None, seconds: float) -> None:
         """Counts a response, and the verdict of its authentication if there was one."""
@@ -171,21 +169,6 @@ class Metrics(Collector):
         }
         self.publish("deliveries", gauges)
 
-    def delivery(self, result: str) -> None:
-        self._add("watchword_deliveries", result)
-
-    def ignored_parameter(self, name: str, number: int = 1) -> None:
-        self._add("watchword_ignored_parameters", name, number)
-
-    def graphql_fallback(self, cause: str, number: int = 1) -> None:
-        self._add("watchword_graphql_fallbacks", cause, number)
-
-    def task_failure(self, task: str, number: int = 1) -> None:
-        self._add("watchword_background_failures", task, number)
-
-    def mail(self, result: str) -> None:
-        self._add("watchword_mails", result)
-
     def store(self, operation: str, seconds: float) -> None:
         histogram = self._operations.get(operation)
         if histogram is None:
@@ -194,8 +177,8 @@ class Metrics(Collector):
         self._values[histogram + bisect_left(BUCKETS, seconds)] += 1
         self._values[histogram + _SUM] += seconds
 
-    def render(self, measured: Measured) -> bytes:
-        """Renders at most once a second: it takes as long as hundreds of verifications."""
+    def render(self, measured: Mapping[str, float]) -> bytes:
+        """With these gauges. Renders at most once a second: it takes as long as hundreds of verifications."""
         self._measured = measured
         if time.monotonic() - self._rendered_at >= RENDER_SECONDS:
             self._text = generate_latest(self._registry)
@@ -218,24 +201,15 @@ class Metrics(Collector):
                     buckets = list(zip(_BOUNDS, accumulate(numbers[:_SUM]), strict=True))
                     histogram.add_metric(key[1:], buckets, numbers[_SUM])
             yield histogram
-        published = [(tuple(key), value) for file in self._folder.glob("*.gauges") for key, value in _load(file)]
+        gauges: list[tuple[Key, float]] = [((name,), value) for name, value in self._measured.items()]
+        gauges.append((("watchword_build_info", __version__), 1))
+        gauges += [(tuple(key), value) for file in self._folder.glob("*.gauges") for key, value in _load(file)]
         for name, (about, labels) in _GAUGES.items():
             gauge = GaugeMetricFamily(name, about, labels=labels)
-            for key, value in published:
+            for key, value in gauges:
                 if key[0] == name:
                     gauge.add_metric(key[1:], value)
             yield gauge
-        about = "Whether the last probe could write to the store."
-        yield GaugeMetricFamily("watchword_store_reachable", about, self._measured.store_reachable)
-        build = GaugeMetricFamily("watchword_build_info", "The version that runs; always 1.", labels=("version",))
-        build.add_metric((__version__,), 1)
-        yield build
-        about = "Timeline of PostgreSQL's primary; 0 on SQLite. A promotion of a standby begins a new one."
-        yield GaugeMetricFamily("watchword_store_timeline", about, self._measured.timeline)
-        for (name, about), number in zip(_RETENTION.items(), self._measured.retention, strict=True):
-            yield GaugeMetricFamily(name, about, float(number))
-        about = "Mails that are due or wait for another attempt, counted once a minute."
-        yield GaugeMetricFamily("watchword_mails_waiting", about, self._measured.mails_waiting)
 
     def _add(self, name: str, label: str, number: int = 1) -> None:
         self._values[self._file.slots((name, label))] += number

@@ -13,7 +13,7 @@ from typing import Any
 
 from watchword.app.app import App, MetricsApp
 from watchword.app.health import Health, Probe
-from watchword.app.metrics import CONTENT_TYPE, Measured, Metrics
+from watchword.app.metrics import CONTENT_TYPE, Metrics
 from watchword.app.routes import Doors
 from watchword.app.run_folder import as_only_worker
 from watchword.app.services import Services
@@ -98,9 +98,15 @@ class Worker:
             health = Health(Probe(services.store.probe), Probe(services.engine.probe), tasks)
 
             async def show_metrics() -> Response:
-                mails = 0 if services.mail is None else services.mail.waiting
-                numbers = services.retention_scheduler.numbers
-                measured = Measured(await health.reaches_store(), services.store.timeline, numbers, mails)
+                retention = services.retention_scheduler.numbers
+                measured = {
+                    "watchword_store_reachable": await health.reaches_store(),
+                    "watchword_store_timeline": services.store.timeline,
+                    "watchword_retention_waiting": retention.waiting,
+                    "watchword_retention_overdue": retention.overdue,
+                    "watchword_retention_clock_jumped": retention.unsteady,
+                    "watchword_mails_waiting": 0 if services.mail is None else services.mail.waiting,
+                }
                 return Response(200, [("content-type", CONTENT_TYPE), NO_STORE], metrics.render(measured))
 
             doors = Doors(settings, services, metrics, logger)
