@@ -277,6 +277,8 @@ class StoreSummary:
     """Where the store cannot be used, `problem` says why and the rest is empty."""
 
     problem: str | None = None
+    is_missing: bool = False
+    """There is no file."""
     version: int = 0
     latest: int = 0
     tokens: int = 0
@@ -297,6 +299,8 @@ def summarize(url: SqliteUrl | PostgresUrl, now: Clock) -> StoreSummary:
 
 
 def _summarize_file(path: Path, now: Clock) -> StoreSummary:
+    if not path.is_file():
+        return StoreSummary(is_missing=True)
     try:
         with closing(open_read_only(path)) as connection:
             version = STORE_FILE.version(connection)

@@ -4,7 +4,6 @@ Each check yields diagnostics. To add one, write it beside its kind and call it 
 """
 
 import errno
-import ipaddress
 import json
 import os
 import resource
@@ -24,11 +23,11 @@ from cryptography.x509 import load_pem_x509_certificate
 from watchword import __version__
 from watchword.accounts.rules import AccountGain
 from watchword.admin.check import DatabaseServer, StoreSummary, summarize
-from watchword.admin.rules import Diagnostic, SealedSecrets, bad, ok, warn
+from watchword.admin.rules import Diagnostic, bad, ok, warn
 from watchword.authority.policies import POLICY_PART
 from watchword.basics.errors import Fault, OperatorError
 from watchword.basics.files import open_bits, owner_in_the_way
-from watchword.basics.networks import Address
+from watchword.basics.networks import is_loopback, parse_address
 from watchword.basics.times import Clock
 from watchword.database.sqlite.file import companions
 from watchword.database.urls import STANDBYS_ADVICE, LastStart, PostgresUrl, SqliteUrl, objection_to_standbys
@@ -63,7 +62,7 @@ def diagnose(
     `probe_index` describes the search index, or raises. `count_ignored` counts the parameters at `/auth` that look like
     requirements and are none.
     """
-    store_url, closed = settings.store_url, _is_closed(settings.data_dir)
+    closed = _is_closed(settings.data_dir)
     last_start: LastStart | None = None
     elsewhere = None if closed or _has_store(settings) else (url and ask(url)) or None
     if elsewhere is None or settings.data_dir.exists():
@@ -71,15 +70,10 @@ def diagnose(
     if elsewhere is not None:
         what = f"there is no store in {settings.data_dir}; the server at WATCHWORD_URL, {url}, uses another folder"
         yield warn("store", what, "Name that server's folder with --data-dir, if it is on this machine.")
-    elif isinstance(store_url, SqliteUrl):
-        if not closed:
-            summary = summarize(store_url, now) if store_url.path.is_file() else None
-            last_start = None if summary is None else summary.last_start
-            yield from _store(settings, store_url.path, summary, now)
-    else:
-        summary = summarize(store_url, now)
+    elif settings.is_shared or not closed:
+        summary = summarize(settings.store_url, now)
         last_start = summary.last_start
-        yield from _store_in_database(settings, store_url, summary)
+        yield from _store(settings, summary, now)
     if settings.index_url is not None or not (closed or elsewhere):
         yield from _index(settings, probe_index)
     yield from _policy_file(settings.policy_file)
@@ -191,40 +185,30 @@ def _open_files() -> Iterator[Diagnostic]:
         yield ok("open files", "the limit is high enough")
 
 
-def _store(settings: Settings, path: Path, summary: StoreSummary | None, now: Clock) -> Iterator[Diagnostic]:
-    """`summary` is None where there is no file."""
-    yield from _file(path, summary)
-    is_new = summary is None or (summary.sealed is not None and summary.sealed.salt is None)
-    yield from _master_key(settings, None if summary is None else summary.sealed, is_new=is_new)
-    yield from _clock(summary, now)
-    yield from _account_managers(() if summary is None else summary.account_gains)
-    yield from _datahub_salt(settings, summary)
-
-
-def _store_in_database(settings: Settings, url: PostgresUrl, summary: StoreSummary) -> Iterator[Diagnostic]:
-    if summary.problem is not None or summary.server is None:
+def _store(settings: Settings, summary: StoreSummary, now: Clock) -> Iterator[Diagnostic]:
+    url, server = settings.store_url, summary.server
+    if isinstance(url, SqliteUrl):
+        yield from _file(url.path, summary)
+    elif server is None:
         yield _bad_by_message("store", summary.problem or "", "Check WATCHWORD_DATABASE_URL, and the server's log.")
         return
-    yield from _schema(url, summary, summary.server)
-    yield from _database_server(settings, url, summary.server)
-    yield from _master_key(settings, summary.sealed, is_new=False)
-    yield _database_clock(summary.server.clock_ahead_ms)
+    else:
+        yield from _schema(url, summary, server)
+        yield from _database_server(settings, url, server)
+    yield from _master_key(settings, summary)
+    yield from _clock(summary, now) if server is None else [_database_clock(server.clock_ahead_ms)]
     yield from _account_managers(summary.account_gains)
-    yield from _datahub_salt(settings, summary)
-
-
-def _datahub_salt(settings: Settings, summary: StoreSummary | None) -> Iterator[Diagnostic]:
-    if summary is not None and summary.has_imported and settings.datahub_salt is None:
+    if summary.has_imported and settings.datahub_salt is None:
         what = "the store has tokens of DataHub, and WATCHWORD_DATAHUB_SALT is not set: the service rejects them"
         yield warn("DataHub", what, "Set it to DataHub's DATAHUB_TOKEN_SERVICE_SALT, for the service.")
 
 
-def _file(path: Path, summary: StoreSummary | None) -> Iterator[Diagnostic]:
-    if summary is None and (path.exists() or path.is_symlink()):
-        yield bad("store", f"{path} is not a file", "Move it away, or name another data folder.")
-        return
-    if summary is None:
-        yield warn("store", f"there is no store at {path}", "The first start creates it: watchword serve")
+def _file(path: Path, summary: StoreSummary) -> Iterator[Diagnostic]:
+    if summary.is_missing:
+        if path.exists() or path.is_symlink():
+            yield bad("store", f"{path} is not a file", "Move it away, or name another data folder.")
+        else:
+            yield warn("store", f"there is no store at {path}", "The first start creates it: watchword serve")
         return
     for file in [path, *companions(path)]:
         if file.exists() and open_bits(file.stat()):
@@ -234,9 +218,8 @@ def _file(path: Path, summary: StoreSummary | None) -> Iterator[Diagnostic]:
     elif summary.version < summary.latest:
         yield _outdated(str(path), summary)
     else:
-        how = "opens (too large for a quick check: watchword db check)"
-        if summary.quick_checked:
-            how = "passes a quick check"
+        opens = "opens (too large for a quick check: watchword db check)"
+        how = "passes a quick check" if summary.quick_checked else opens
         what = f"has schema version {summary.version} and {how}; tokens not revoked: {summary.tokens:,}"
         yield ok("store", f"{path} {what}")
 
@@ -289,9 +272,9 @@ def _standbys(settings: Settings, names: str) -> Iterator[Diagnostic]:
         yield warn("store", what, fix if problem is None else f"{fix} First: {STANDBYS_ADVICE}")
 
 
-def _master_key(settings: Settings, sealed: SealedSecrets | None, *, is_new: bool) -> Iterator[Diagnostic]:
-    """`is_new` if the first start would create the key."""
-    path = settings.master_key_path
+def _master_key(settings: Settings, summary: StoreSummary) -> Iterator[Diagnostic]:
+    path, sealed = settings.master_key_path, summary.sealed
+    is_new = not settings.is_shared and (summary.is_missing or (sealed is not None and sealed.salt is None))
     if is_new and not path.exists() and settings.master_key_file is None:
         yield warn("keys", f"there is no master key at {path}", "The first start creates it: watchword serve")
         return
@@ -307,17 +290,17 @@ def _master_key(settings: Settings, sealed: SealedSecrets | None, *, is_new: boo
         yield ok("keys", f"{path} opens the store's salt and signing keys ({len(sealed.private_keys)})")
 
 
-def _clock(summary: StoreSummary | None, now: Clock) -> Iterator[Diagnostic]:
+def _clock(summary: StoreSummary, now: Clock) -> Iterator[Diagnostic]:
     moment = datetime.fromtimestamp(now() / 1000, UTC)
     fix = "Set this machine's clock, and keep it set by NTP: tokens expire by it."
-    newest = None if summary is None else summary.newest_event
+    newest = summary.newest_event
     if moment.year not in PLAUSIBLE_YEARS:
         yield bad("clock", f"it says {moment:%Y-%m-%d}", fix)
     elif newest is not None and newest - now() > CLOCK_BEHIND:
         latest = datetime.fromtimestamp(newest / 1000, UTC)
         what = f"it says {moment:%Y-%m-%d %H:%M:%SZ}, but the store's newest event is of {latest:%Y-%m-%d %H:%M:%SZ}"
         yield bad("clock", what, fix)
-    elif summary is not None:
+    elif not summary.is_missing:
         yield ok("clock", f"it says {moment:%Y-%m-%d %H:%M:%SZ}, which fits the store")
 
 
@@ -371,7 +354,7 @@ def _asked(url: str) -> ServiceAnswer | None:
     transport = httpx.HTTPTransport(verify=False, uds=socket_path)
     base = url if socket_path is None else "http://localhost"
     # The service reports local mode only to a loopback name.
-    address, headers = _address(urlsplit(base).hostname), {"Accept-Encoding": "identity"}
+    address, headers = parse_address(urlsplit(base).hostname or ""), {"Accept-Encoding": "identity"}
     if address is not None and address.is_unspecified:
         headers["Host"] = "localhost"
     try:
@@ -395,13 +378,6 @@ def _get(client: httpx.Client, path: str, headers: dict[str, str] | None = None)
     with client.stream("GET", path, headers=headers) as answer:
         content = json.loads(next(answer.iter_raw(MAX_BYTES), b"{}"))
     return content if isinstance(content, dict) else {}
-
-
-def _address(host: str | None) -> Address | None:
-    try:
-        return ipaddress.ip_address(host or "")
-    except ValueError:
-        return None
 
 
 def _ask_own_service(settings: Settings, last_start: LastStart | None) -> ServiceAnswer | None:
@@ -544,9 +520,8 @@ def _ignored_parameters(counts: Mapping[str, int]) -> Iterator[Diagnostic]:
 def _is_outside(where: str) -> bool:
     """Whether other machines reach it without TLS."""
     parts = urlsplit(where)
-    address = _address(parts.hostname)
-    is_here = parts.hostname == "localhost" if address is None else address.is_loopback
-    return parts.scheme == "http" and not is_here
+    host = parts.hostname or ""
+    return parts.scheme == "http" and host != "localhost" and not is_loopback(host)
 
 
 def _server_of_commands(url: str | None, last_start: LastStart | None) -> Iterator[Diagnostic]:
