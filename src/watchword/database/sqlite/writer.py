@@ -26,6 +26,7 @@ import apsw
 from watchword.basics.errors import Fault, Reason
 from watchword.database.faults import stopping, unknown_outcome
 from watchword.database.sqlite.connections import store_fault
+from watchword.database.sqlite.file import transaction
 
 WriteSet = Callable[[apsw.Connection, Sequence[Any]], Sequence[Any]]
 """Writes these items; returns what became of each, an exception if it is to be raised."""
@@ -181,21 +182,15 @@ class Writer:
 
     def _commit_together(self, connection: apsw.Connection, batch: list[_Job]) -> None:
         try:
-            try:
+            with transaction(connection):
                 self._attempt_all(connection, batch, _attempt)
-            except _HalfDone:
-                connection.execute("ROLLBACK")
+        except _HalfDone:
+            with transaction(connection):
                 self._attempt_all(connection, batch, _attempt_in_savepoint)
-            connection.execute("COMMIT")
-        except BaseException:
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
-            raise
 
     def _attempt_all(
         self, connection: apsw.Connection, batch: list[_Job], attempt: Callable[[apsw.Connection, list[_Job]], None]
     ) -> None:
-        connection.execute("BEGIN IMMEDIATE")
         for _, those in groupby(batch, lambda job: job.work):
             if begun := [job for job in those if self._begin(job)]:
                 attempt(connection, begun)
