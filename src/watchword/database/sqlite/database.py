@@ -23,7 +23,7 @@ from watchword.basics.times import Clock
 from watchword.database import rows
 from watchword.database.faults import stopping, too_slow
 from watchword.database.sqlite.connections import connect, folded, store_fault
-from watchword.database.sqlite.file import transaction
+from watchword.database.sqlite.file import BUSY_MS, transaction
 from watchword.database.sqlite.writer import WRITE_SECONDS, Writer, WriteSet
 from watchword.database.transaction import LONG_SECONDS, Dialect, Item, Locked, Observe, SetWork, Work, ignore
 
@@ -190,12 +190,9 @@ def run(coroutine: Coroutine[Any, Any, T]) -> T:
 class SqliteDatabase:
     dialect: Dialect = DIALECT
 
-    def __init__(
-        self, path: Path, clock: Clock = wall_clock, *, patience: float = 2.0, observe: Observe = ignore
-    ) -> None:
+    def __init__(self, path: Path, clock: Clock = wall_clock, *, observe: Observe = ignore) -> None:
         self.path = path
         self.clock = clock
-        self._patience = patience
         self._observe = observe
         self._closed = False
         """Scans that run then stop at their next look."""
@@ -239,7 +236,7 @@ class SqliteDatabase:
             try:
                 result = read(self._reader)
             except apsw.BusyError as error:
-                if time.perf_counter() - began + pause > self._patience:
+                if time.perf_counter() - began + pause > BUSY_MS / 1000:
                     raise store_fault(error) from error
             except apsw.Error as error:
                 raise store_fault(error) from error
@@ -324,7 +321,7 @@ class SqliteDatabase:
         return connection
 
     def _connect(self, cache_mib: int, *, read_only: bool = False) -> apsw.Connection:
-        connection = connect(self.path, busy_ms=int(self._patience * 1000), read_only=read_only, cache_mib=cache_mib)
+        connection = connect(self.path, read_only=read_only, cache_mib=cache_mib)
         connection.create_scalar_function("now_ms", lambda *_: self.clock(), 0)
         return connection
 
