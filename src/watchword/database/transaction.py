@@ -207,11 +207,6 @@ class SqlPart(ABC):
     def database(self) -> Database:
         return self._db
 
-    def run(self, way: str, work: Work[T]) -> Coroutine[Any, Any, T]:
-        """Runs the work by this method of the database."""
-        method: Callable[[Work[T]], Coroutine[Any, Any, T]] = getattr(self._db, way)
-        return method(work)
-
     async def node_id(self) -> str:
         """The part before the colon in the id of every operation of this store. Never changes."""
         row = await self._db.row("SELECT node_id FROM state")
@@ -234,7 +229,7 @@ def _runs_by(method: str) -> Callable[[Method[Part, Concatenate[Transaction, P],
     def decorate(work: Method[Part, Concatenate[Transaction, P], T]) -> Method[Part, P, T]:
         @wraps(work)
         async def run(part: Part, /, *args: P.args, **kwargs: P.kwargs) -> T:
-            result: T = await part.run(method, lambda tx: work(part, tx, *args, **kwargs))
+            result: T = await getattr(part.database, method)(lambda tx: work(part, tx, *args, **kwargs))
             return result
 
         return run
