@@ -80,16 +80,10 @@ class ProcessorBudget:
         self._clock = clock
         self._share, self._shared = share, min(MAX_SHARED, SHARED_FACTOR * share)
         self._everyone = _Bucket(self._shared, WORKER_BURST, clock())
-
-        def full(_actor: str) -> _Bucket:
-            return _Bucket(share, ACTOR_BURST, clock())
-
-        self._actors, self._writers = lru_cache(MAX_ACTORS)(full), lru_cache(MAX_ACTORS)(full)
-
-        def full_day(_actor: str) -> _Bucket:
-            return _Bucket(DAILY_WRITES / 2 / DAY_SECONDS, DAILY_WRITES / 2, clock())
-
-        self._days = lru_cache(MAX_ACTORS)(full_day)
+        remembered, day_share = lru_cache(MAX_ACTORS), DAILY_WRITES / 2 / DAY_SECONDS
+        self._actors = remembered(lambda _actor: _Bucket(share, ACTOR_BURST, clock()))
+        self._writers = remembered(lambda _actor: _Bucket(share, ACTOR_BURST, clock()))
+        self._days = remembered(lambda _actor: _Bucket(day_share, DAILY_WRITES / 2, clock()))
 
     def __len__(self) -> int:
         return self._actors.cache_info().currsize
