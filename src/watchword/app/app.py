@@ -14,10 +14,10 @@ from watchword.app.metrics import Metrics
 from watchword.app.routes import GRAPHQL, Doors, Handler
 from watchword.authority.callers import Bearer
 from watchword.basics.errors import Fault, Reason
+from watchword.http.connection_limits import UnfinishedRequests
 from watchword.http.errors import JSON, fault_response, internal_fault
 from watchword.http.logs import AccessLog
 from watchword.http.requests import Exchange, Header, Request, Response, Scope, WorkerState
-from watchword.http.unfinished import UnfinishedRequests
 from watchword.settings import Settings
 from watchword.signin.openid_http import PAGES
 from watchword.tokens.oauth_http import OAUTH, oauth_fault

@@ -18,12 +18,11 @@ from watchword.app.routes import Doors
 from watchword.app.run_folder import as_only_worker
 from watchword.app.services import Services
 from watchword.basics.background import BackgroundTasks
-from watchword.http.connection_shares import ConnectionShares
+from watchword.http.connection_limits import ConnectionShares, UnfinishedRequests
 from watchword.http.errors import NO_STORE
 from watchword.http.listeners import max_connections, second_listener
 from watchword.http.logs import make_logger
 from watchword.http.requests import Exchange, Receive, Response, Scope, Send
-from watchword.http.unfinished import UnfinishedRequests
 from watchword.index.jobs import LogProblem
 from watchword.settings import Settings
 

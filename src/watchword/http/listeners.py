@@ -14,8 +14,8 @@ from granian.http import HTTP1Settings
 from granian.net import SocketHolder  # type: ignore[attr-defined]
 
 from watchword.basics.networks import Endpoint
+from watchword.http.connection_limits import MAX_HEADERS
 from watchword.http.requests import Exchange, Scope
-from watchword.http.unfinished import MAX_HEADERS
 
 HEADER_SECONDS = 15
 WRITE_SECONDS = 20

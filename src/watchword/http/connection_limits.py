@@ -1,22 +1,34 @@
-"""Limits the memory of unfinished requests per worker, as `ArrivingBodies` (`requests.py`) limits that of bodies.
+"""Limits on what the connections of a worker take. granian limits only their number, so the worker asks the kernel.
 
-granian buffers the headers of a request before the app sees it, and has no limit on their sum. So the worker asks the
-kernel, once there are many connections, how much each has sent, subtracts the requests that the app got from it, and
-closes those with the largest rest. What a client acknowledges is no measure: it decides when.
+`ConnectionShares` limits the part of them that one peer holds. `UnfinishedRequests` limits the memory of unfinished
+requests, as `ArrivingBodies` (`requests.py`) limits that of bodies: granian buffers the headers of a request before the
+app sees it, and has no limit on their sum. Once there are many connections, the worker asks how much each has sent,
+subtracts the requests that the app got from it, and closes those with the largest rest. What a client acknowledges is
+no measure: it decides when.
 """
 
 import asyncio
+import fcntl
 import os
 import socket
+import stat
 import struct
+import termios
 import time
-from contextlib import suppress
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from structlog.typing import FilteringBoundLogger
 
+from watchword.basics.networks import Network, subscriber_of, within
 from watchword.http.requests import Scope
 
+SHARE_CHECK_SECONDS = 1.0
+FULL = 0.75
+"""The part of a worker's connection slots from which peer shares are enforced."""
+PEER_SHARE = 0.5
 MAX_HEADERS = 32 * 1024
 """Of one request."""
 MAX_UNFINISHED = 10 * 1024 * 1024
@@ -40,6 +52,68 @@ _RECEIVED = struct.Struct("=Q")
 _RECEIVED_AT = 128
 _OPEN_STATES = (1, 8)
 """Of the first byte of `struct tcp_info`: established, or closed by the client alone."""
+
+
+def _open_files() -> list[int]:
+    """Empty without /proc: then nothing here is limited."""
+    try:
+        return [int(name) for name in os.listdir("/proc/self/fd")]  # noqa: PTH208 - only names
+    except OSError:
+        return []
+
+
+class ConnectionShares:
+    """When a worker runs out of connection slots, limits each peer address to half of them.
+
+    The worker inspects its sockets once a second and closes the surplus of an address, connections with unread
+    responses first. Trusted proxies and Unix sockets are exempt.
+    """
+
+    def __init__(self, slots: int, port: int, exempt: tuple[Network, ...], logger: FilteringBoundLogger) -> None:
+        self._slots = slots
+        self._port = port
+        self._exempt = exempt
+        self._logger = logger
+
+    async def run(self) -> None:
+        while True:
+            await asyncio.sleep(SHARE_CHECK_SECONDS)
+            files = _open_files()
+            if len(files) >= self._slots * FULL:
+                await asyncio.to_thread(self._enforce, files)
+
+    def _enforce(self, files: list[int]) -> None:
+        held: dict[str, list[tuple[int, int]]] = defaultdict(list)
+        for file in files:
+            with suppress(OSError), self._accepted(file) as (connection, peer):
+                held[peer].append((_unsent(connection), file))
+        for peer, connections in held.items():
+            surplus = sorted(connections, reverse=True)[: max(0, len(connections) - int(self._slots * PEER_SHARE))]
+            for _, file in surplus:
+                with suppress(OSError), self._accepted(file) as (connection, now):
+                    if now == peer:  # the descriptor may have been reused
+                        connection.shutdown(socket.SHUT_RDWR)  # granian closes it
+            if surplus:
+                self._logger.warning("too many connections", peer=peer, held=len(connections), closed=len(surplus))
+
+    @contextmanager
+    def _accepted(self, file: int) -> Iterator[tuple[socket.socket, str]]:
+        """An accepted connection at our port and its peer; OSError for any other file."""
+        if not stat.S_ISSOCK(os.fstat(file).st_mode):
+            raise OSError
+        with socket.socket(fileno=os.dup(file)) as connection:
+            if connection.family == socket.AF_UNIX or connection.getsockname()[1] != self._port:
+                raise OSError
+            peer = connection.getpeername()[0].partition("%")[0]
+            if within(peer, self._exempt):
+                raise OSError
+            yield connection, subscriber_of(peer)
+
+
+def _unsent(connection: socket.socket) -> int:
+    """Bytes that the client has not read."""
+    count: int = struct.unpack("i", fcntl.ioctl(connection, termios.TIOCOUTQ, bytes(4)))[0]
+    return count
 
 
 @dataclass(slots=True)
@@ -86,9 +160,7 @@ class UnfinishedRequests:
         while True:
             is_over = self._held > MAX_UNFINISHED  # then more have arrived by now: look again at once
             await asyncio.sleep(HURRY_SECONDS if is_over else max(HURRY_SECONDS, self._took / MOST_OF_A_CORE))
-            files: list[int] = []
-            with suppress(OSError):  # without /proc there is no limit
-                files = [int(name) for name in os.listdir("/proc/self/fd")]  # noqa: PTH208 - only names
+            files = _open_files()
             self.is_watching = len(files) > FEW_CONNECTIONS
             if not self.is_watching:
                 self._seen, self._finished, self._held, self._took = {}, {}, 0, 0.0
