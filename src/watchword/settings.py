@@ -438,7 +438,7 @@ def _load(flags: Mapping[str, str | None], environment: Mapping[str, str]) -> tu
         except ExposedSecretError:
             raise
         except SettingsError as error:
-            errors.append(error)
+            errors.append(StoreUrlError(str(error)) if setting.name == "database_url" else error)
             loaded[setting.name] = _value(setting, {}, {})
     is_root_named = flags.get("root_actor") is not None or "WATCHWORD_ROOT_ACTOR" in environment
     settings = Settings(**loaded, is_root_named=is_root_named)
@@ -466,7 +466,6 @@ def read_datahub_url(flag: str, url: str) -> DataHubUrl:
 
 def _value(setting: Setting, flags: Mapping[str, str | None], environment: Mapping[str, str]) -> Any:
     text, source = flags.get(setting.name), setting.flag or setting.variable
-    error = StoreUrlError if setting.name == "database_url" else SettingsError
     if text is not None and setting.secret:
         _reject_password(source, text, f"Set {setting.variable}, or name a file with it in {setting.file_variable}.")
     if text is None:
@@ -475,30 +474,30 @@ def _value(setting: Setting, flags: Mapping[str, str | None], environment: Mappi
             text = None
         if setting.secret and (path := environment.get(setting.file_variable)) is not None:
             if text is not None:
-                raise error(f"{setting.variable} and {setting.file_variable} must not be set together.")
-            text, source = _in_file(setting.file_variable, path, error), setting.file_variable
+                raise SettingsError(f"{setting.variable} and {setting.file_variable} must not be set together.")
+            text, source = _in_file(setting.file_variable, path), setting.file_variable
     if text is None:
         text, source = setting.default, setting.variable
     elif setting.name in _WHEN_UNSET and not text.strip():
         # A deployment with a missing secret must not start on a new, empty store, nor reject every imported token.
-        raise error(f"{source} must not be empty. Unset it to {_WHEN_UNSET[setting.name]}.")
-    return _parsed(source, text, setting.parse, error)
+        raise SettingsError(f"{source} must not be empty. Unset it to {_WHEN_UNSET[setting.name]}.")
+    return _parsed(source, text, setting.parse)
 
 
-def _parsed(source: str, text: str, parse: Callable[[str], T], error: type[SettingsError] = SettingsError) -> T:
+def _parsed(source: str, text: str, parse: Callable[[str], T]) -> T:
     try:
         return parse(text.strip())
     except ValueError as problem:
-        raise error(f"{source} must be {problem}.") from None
+        raise SettingsError(f"{source} must be {problem}.") from None
 
 
-def _in_file(variable: str, path: str, error: type[SettingsError]) -> str:
+def _in_file(variable: str, path: str) -> str:
     try:
         with Path(path).open(encoding="utf-8") as file:
             return file.read(MAX_SECRET_CHARACTERS)
     except (OSError, UnicodeError) as problem:
         reason = problem.strerror if isinstance(problem, OSError) else "it is not text"
-        raise error(f"{variable} must name a file that can be read: {path!r} ({reason}).") from None
+        raise SettingsError(f"{variable} must name a file that can be read: {path!r} ({reason}).") from None
 
 
 def reject_unknown() -> None:
