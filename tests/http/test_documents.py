@@ -6,7 +6,7 @@ import pytest
 from graphql import build_schema, parse
 
 from watchword.app.graphql_schema import make_schema, sdl
-from watchword.app.services import system_clock
+from watchword.basics.times import system_clock
 from watchword.http.graphql.documents import FIELD_WEIGHT, PLAN_WEIGHT, WEIGHT, Documents, check_limits
 from watchword.http.graphql.fastpath import Cause, Fallback, FastPath, PlannedCall
 

@@ -20,8 +20,8 @@ from tests.support.homes import HOLDER, NO_ACTOR, VICTIM, Furnished, Home
 from tests.support.server import ADMIN
 from tests.support.worlds import World, make_world_schema
 from watchword.app.graphql_schema import make_schema
-from watchword.app.services import system_clock
 from watchword.basics.errors import Fault
+from watchword.basics.times import system_clock
 from watchword.http.graphql.documents import Documents, PreparedDocument
 from watchword.http.graphql.fastpath import FastPath, Memo, PlannedCall
 

@@ -13,7 +13,7 @@ from tests.support.postgres import LOCKED, PASSWORD, Cluster, Home, home
 from tests.support.server import ADMIN, watchword
 from watchword.admin.doctor import diagnose
 from watchword.admin.rules import Diagnostic, Level
-from watchword.app.services import system_clock
+from watchword.basics.times import system_clock
 from watchword.database.migrations import latest
 from watchword.settings import load
 

@@ -22,7 +22,7 @@ from watchword.authority.service import Authority
 from watchword.basics.background import Purge, PurgeRows
 from watchword.basics.errors import Fault
 from watchword.basics.secret import Secret
-from watchword.basics.times import DAY
+from watchword.basics.times import DAY, system_clock
 from watchword.declared.service import DeclaredSets
 from watchword.index.engine import Engine
 from watchword.index.jobs import LogProblem, Supervisor
@@ -63,10 +63,6 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
-
-
-def system_clock() -> int:
-    return time.time_ns() // 1_000_000
 
 
 def new_id() -> str:

@@ -32,14 +32,14 @@ from watchword.admin.rules import (
     RestoreResult,
     SealedSecrets,
 )
-from watchword.app.services import OpenStore, Services, StoreServices, new_id, system_clock
+from watchword.app.services import OpenStore, Services, StoreServices, new_id
 from watchword.audit.sinks import check_target
 from watchword.authority.declared_parts import summary
 from watchword.authority.policies import default_policies, root_policy
 from watchword.basics.errors import OperatorError
 from watchword.basics.files import user_name
 from watchword.basics.interpreter import freeze_loaded, without_modules
-from watchword.basics.times import Clock
+from watchword.basics.times import Clock, system_clock
 from watchword.database.transaction import Observe, ignore
 from watchword.database.urls import SchemaVersions, SqliteUrl, StoreUrl
 from watchword.declared.rules import SetPlan

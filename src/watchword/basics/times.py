@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from enum import Enum
+from time import time_ns
 
 from watchword.basics.errors import Fault, invalid
 
@@ -13,6 +14,10 @@ DAY = 24 * HOUR
 Clock = Callable[[], int]
 """Returns milliseconds since 1970."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def system_clock() -> int:
+    return time_ns() // 1_000_000
 
 
 class Duration(Enum):

@@ -19,7 +19,7 @@ import apsw
 
 from watchword.basics.paging import SEARCH_SECONDS
 from watchword.basics.processor_time import running
-from watchword.basics.times import Clock
+from watchword.basics.times import Clock, system_clock
 from watchword.database import rows
 from watchword.database.faults import stopping, too_slow
 from watchword.database.sqlite.connections import connect, folded, store_fault
@@ -48,10 +48,6 @@ _REVOKE = """
 UPDATE tokens SET revoked_at = ?2 WHERE id IN (SELECT value FROM json_each(?1)) AND revoked_at IS NULL
 RETURNING id, actor_urn, name"""
 _PARAMETER = re.compile(r'\$(\d+)(?:::\w+(?:\[\])?)?(?: COLLATE "C")?')
-
-
-def wall_clock() -> int:
-    return time.time_ns() // 1_000_000
 
 
 @lru_cache(1024)
@@ -119,7 +115,7 @@ class SqliteTransaction:
     __slots__ = ("clock", "connection")
     dialect: Dialect = DIALECT
 
-    def __init__(self, connection: apsw.Connection, clock: Clock = wall_clock) -> None:
+    def __init__(self, connection: apsw.Connection, clock: Clock = system_clock) -> None:
         self.connection = connection
         self.clock = clock
 
@@ -190,7 +186,7 @@ def run(coroutine: Coroutine[Any, Any, T]) -> T:
 class SqliteDatabase:
     dialect: Dialect = DIALECT
 
-    def __init__(self, path: Path, clock: Clock = wall_clock, *, observe: Observe = ignore) -> None:
+    def __init__(self, path: Path, clock: Clock = system_clock, *, observe: Observe = ignore) -> None:
         self.path = path
         self.clock = clock
         self._observe = observe
