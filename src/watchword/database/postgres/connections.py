@@ -51,7 +51,7 @@ WITH wanted AS MATERIALIZED (
 SELECT families, near{slot} FROM locked"""
 _LOCK_PLAIN, _LOCK_AND_SLOT = _LOCK.format(slot=""), _LOCK.format(slot=", take_slot()")
 # In one order, so that no two transactions that change the same rows wait for each other.
-_LOCK_TOKENS = "SELECT 1 FROM tokens WHERE id = ANY ($1::text[]) ORDER BY id FOR NO KEY UPDATE"
+_LOCK_TOKENS = "SELECT id FROM tokens WHERE id = ANY ($1::text[]) ORDER BY id FOR NO KEY UPDATE"
 # Counts the revoked tokens itself: a trigger would update the same few totals once for each of them. Without the
 # condition of the partial indexes: a plan made on an empty table would read one of them.
 _MARK_REVOKED = """
@@ -68,9 +68,7 @@ WITH locked AS MATERIALIZED ({locked}), revoked AS (
 )
 SELECT id, actor_urn, name FROM revoked"""
 _REVOKE = _MARK_REVOKED.format(locked="SELECT id FROM unnest($1::text[]) AS wanted (id)")
-_LOCK_AND_REVOKE = _MARK_REVOKED.format(
-    locked="SELECT id FROM tokens WHERE id = ANY ($1::text[]) ORDER BY id FOR NO KEY UPDATE"
-)
+_LOCK_AND_REVOKE = _MARK_REVOKED.format(locked=_LOCK_TOKENS)
 _NUMBERS = frozenset({"at", "created_at", "expires_at", "grace", "full_end"})
 """The columns of `insert_rows` that are no texts."""
 
