@@ -58,7 +58,7 @@ class ParsedRequests:
     def get(self, body: bytes) -> ParsedRequest:
         kept = self._kept.get(body)
         if kept is None:
-            return ParsedRequest(*parse_request(parse_json(body, "an object with query and variables")), Memo())
+            return parse_request(parse_json(body, "an object with query and variables"))
         self._kept.move_to_end(body)
         return kept
 
@@ -217,8 +217,7 @@ def _response(content: dict[str, Any], status: int, *headers: Header, modern: bo
     return Response(status, [kind, NO_STORE, *headers], orjson.dumps(content))
 
 
-def parse_request(content: Any) -> tuple[str, dict[str, Any], str | None]:
-    """The document, its variables and the name of the operation."""
+def parse_request(content: Any) -> ParsedRequest:
     if not isinstance(content, dict):
         raise Fault(Reason.INVALID_JSON, "The body must be a JSON object with query and variables.")
     query, variables, name = content.get("query"), content.get("variables"), content.get("operationName")
@@ -230,7 +229,7 @@ def parse_request(content: Any) -> tuple[str, dict[str, Any], str | None]:
         raise Fault(Reason.INVALID_JSON, "extensions must be an object.", field="extensions")
     if name is not None and not isinstance(name, str):
         raise Fault(Reason.INVALID_JSON, "operationName must be a string.", field="operationName")
-    return query, variables or {}, name or None
+    return ParsedRequest(query, variables or {}, name or None, Memo())
 
 
 def document_error(error: GraphQLError, schema: GraphQLSchema, document: ast.DocumentNode | None) -> dict[str, Any]:
