@@ -8,7 +8,7 @@ import asyncio
 import socket
 import ssl
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import TypeVar
 
 import h11
@@ -37,44 +37,38 @@ async def exchange(request: OutboundRequest, tls: Callable[[], ssl.SSLContext]) 
                     await connection.start_tls(tls(), request.url.host.rstrip("."))
                 return await _exchange(request, connection)
     except TimeoutError:
-        reason = f"No complete answer within {request.bounds.seconds:.0f} s."
-        raise OutboundError(OutboundProblem.TIME, reason) from None
+        problem, reason = OutboundProblem.TIME, f"No complete answer within {request.bounds.seconds:.0f} s."
     except ssl.SSLError as error:
-        raise OutboundError(OutboundProblem.TLS, f"TLS failed: {error.strerror or error}") from None
+        problem, reason = OutboundProblem.TLS, f"TLS failed: {error.strerror or error}"
     except OSError as error:
-        reason = f"The connection failed: {error.strerror or type(error).__name__}."
-        raise OutboundError(OutboundProblem.INVALID, reason) from None
+        problem, reason = OutboundProblem.INVALID, f"The connection failed: {error.strerror or type(error).__name__}."
     except h11.RemoteProtocolError as error:
+        problem, reason = OutboundProblem.INVALID, f"The answer is not valid HTTP: {error}."
         if error.error_status_hint == 431:
-            reason = f"The answer has more than {MAX_HEADERS // 1024} kB of headers."
-            raise OutboundError(OutboundProblem.TOO_LONG, reason) from None
-        raise OutboundError(OutboundProblem.INVALID, f"The answer is not valid HTTP: {error}.") from None
+            problem, reason = OutboundProblem.TOO_LONG, f"The answer has more than {MAX_HEADERS // 1024} kB of headers."
     except (h11.LocalProtocolError, UnicodeError) as error:
         # Without the message, which may have the value of a header.
-        reason = f"The request cannot be sent ({type(error).__name__})."
-        raise OutboundError(OutboundProblem.INVALID, reason) from None
+        problem, reason = OutboundProblem.INVALID, f"The request cannot be sent ({type(error).__name__})."
+    raise OutboundError(problem, reason)
 
 
 async def _connected(addresses: list[Address], port: int) -> socket.socket:
     problem = "no address"
     for address in addresses:
         family = socket.AF_INET6 if address.version == 6 else socket.AF_INET
-        line = socket.socket(family, socket.SOCK_STREAM)
-        line.setblocking(False)
-        try:
-            async with asyncio.timeout(CONNECT_SECONDS):
-                await asyncio.get_running_loop().sock_connect(line, (str(address), port))
-        except TimeoutError:
-            line.close()
-            problem = f"{address} does not answer"
-        except OSError as error:
-            line.close()
-            problem = f"{address}: {error.strerror}"
-        except BaseException:
-            line.close()
-            raise
-        else:
-            return line
+        with ExitStack() as unless_connected:
+            line = unless_connected.enter_context(socket.socket(family, socket.SOCK_STREAM))
+            line.setblocking(False)
+            try:
+                async with asyncio.timeout(CONNECT_SECONDS):
+                    await asyncio.get_running_loop().sock_connect(line, (str(address), port))
+            except TimeoutError:
+                problem = f"{address} does not answer"
+            except OSError as error:
+                problem = f"{address}: {error.strerror}"
+            else:
+                unless_connected.pop_all()
+                return line
     raise OutboundError(OutboundProblem.UNREACHABLE, f"Cannot connect: {problem}.")
 
 
