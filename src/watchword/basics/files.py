@@ -139,16 +139,12 @@ def _require_safe(folder: Path) -> None:
             )
         if stat.S_ISLNK(seen.st_mode) or seen.st_mode & stat.S_ISVTX:
             continue
-        mode = f"mode {stat.S_IMODE(seen.st_mode):04o}"
-        if seen.st_mode & stat.S_IWOTH:
+        is_open = seen.st_mode & stat.S_IWOTH
+        if is_open or group_may_write(seen):
+            who, right = ("Every user", "o-w") if is_open else (f"Group {seen.st_gid}", "g-w")
             raise OperatorError(
-                f"Every user may replace files in the folder {path} ({mode}). "
-                f"Run: chmod o-w {path}, or name another folder."
-            )
-        if group_may_write(seen):
-            raise OperatorError(
-                f"Group {seen.st_gid} may replace files in the folder {path} ({mode}). "
-                f"Run: chmod g-w {path}, or name another folder."
+                f"{who} may replace files in the folder {path} (mode {stat.S_IMODE(seen.st_mode):04o}). "
+                f"Run: chmod {right} {path}, or name another folder."
             )
 
 
