@@ -231,11 +231,9 @@ class SqliteDatabase:
         while True:
             try:
                 result = read(self._reader)
-            except apsw.BusyError as error:
-                if time.perf_counter() - began + pause > BUSY_MS / 1000:
-                    raise store_fault(error) from error
             except apsw.Error as error:
-                raise store_fault(error) from error
+                if not isinstance(error, apsw.BusyError) or time.perf_counter() - began + pause > BUSY_MS / 1000:
+                    raise store_fault(error) from error
             else:
                 self._observe("read", time.perf_counter() - began)
                 return result

@@ -122,13 +122,11 @@ class SqliteFormat:
                     for pragma in (*(self.pragmas if outdated else ()), "journal_mode = WAL", "synchronous = FULL"):
                         connection.execute(f"PRAGMA {pragma}")
                     return self.migrate(connection) if outdated else (version, version)
-            except apsw.BusyError as error:
+            except apsw.Error as error:
                 # Setting WAL mode on a new file does not wait for another process that does the same.
-                if time.monotonic() > deadline:
+                if not isinstance(error, apsw.BusyError) or time.monotonic() > deadline:
                     raise self.fault(error) from error
                 time.sleep(0.02)
-            except apsw.Error as error:
-                raise self.fault(error) from error
 
     def _create(self, path: Path) -> None:
         """Only its owner may read the file. SQLite gives its companions the same mode."""
