@@ -152,8 +152,6 @@ def host(text: str) -> str:
 
 
 def between(least: int, most: int) -> Callable[[str], int]:
-    """A whole number in this range."""
-
     def parse(text: str) -> int:
         if text.isascii() and text.isdigit() and least <= int(text) <= most:
             return int(text)
@@ -190,7 +188,6 @@ def secret_line(text: str) -> Secret[str]:
 
 
 def secret_text(text: str) -> Secret[bytes]:
-    """The bytes of one line of text, in UTF-8."""
     return Secret(one_line(text).encode())
 
 

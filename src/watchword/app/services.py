@@ -190,8 +190,6 @@ class Services(StoreServices):
 
 
 def _purges(settings: Settings, store: Store) -> dict[str, PurgeRows]:
-    """How each kind of rows is purged."""
-
     def older(days: int, purge: Callable[[int, int], Awaitable[int]]) -> PurgeRows:
         return lambda most: purge(store.clock() - days * DAY, most)
 

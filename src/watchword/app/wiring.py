@@ -439,7 +439,6 @@ async def _probe_index(settings: Settings) -> str:
 
 
 def server_version(url: str) -> str | None:
-    """The version of the Watchword that answers at this address, if one does."""
     from watchword.admin.doctor import ask
 
     answer = ask(url)

@@ -118,8 +118,6 @@ class Worker:
 
 
 def _background(services: Services, tasks: BackgroundTasks, metrics: Metrics, run_folder: Path) -> dict[str, Task]:
-    """The services' tasks by their names."""
-
     def in_one_worker(lock: str, task: Task) -> Task:
         return partial(as_only_worker, run_folder / f"{lock}.lock", task)
 

@@ -14,7 +14,6 @@ class Secret(Generic[T]):
         self._value: T = value
 
     def reveal(self) -> T:
-        """Get the value."""
         return self._value
 
     def __repr__(self) -> str:

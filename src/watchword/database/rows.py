@@ -21,7 +21,6 @@ def columns(table: str, names: str) -> str:
 
 
 def insert(table: str, names: str) -> str:
-    """The statement that adds a row with these columns."""
     parameters = ", ".join(f"${number}" for number, _ in enumerate(names.split(", "), 1))
     return f"INSERT INTO {table} ({names}) VALUES ({parameters})"
 
