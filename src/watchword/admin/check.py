@@ -22,16 +22,10 @@ from watchword.authority.limits import unpacked
 from watchword.authority.policies import PolicySource
 from watchword.basics.errors import OperatorError
 from watchword.basics.times import Clock
+from watchword.database.postgres import maintenance
 from watchword.database.postgres.connections import NOW, SNAPSHOT, Connection
 from watchword.database.postgres.dialect import folded
 from watchword.database.postgres.errors import lacks_right
-from watchword.database.postgres.maintenance import (
-    LACKS_RIGHTS,
-    LATEST,
-    maintenance_connection,
-    operator_connection,
-    schema_version,
-)
 from watchword.database.sqlite.connections import STORE_FILE, connect, store_fault
 from watchword.database.sqlite.database import SqliteTransaction, run
 from watchword.database.sqlite.file import open_read_only
@@ -210,10 +204,10 @@ async def _check_file(url: SqliteUrl) -> AsyncGenerator[Verdict, None]:
 
 
 async def _check_schema(url: PostgresUrl) -> AsyncGenerator[Verdict, None]:
-    async with maintenance_connection(url) as connection:
-        version = await schema_version(connection, url.schema)
-        is_current = version == LATEST
-        yield f"the schema is version {LATEST}", None if is_current else _outdated(version)
+    async with maintenance.maintenance_connection(url) as connection:
+        version = await maintenance.schema_version(connection, url.schema)
+        is_current = version == maintenance.LATEST
+        yield f"the schema is version {maintenance.LATEST}", None if is_current else _outdated(version)
         if is_current:
             await connection.execute(SNAPSHOT)
             async for verdict in verdicts_on(connection, POSTGRES_RULES):
@@ -351,7 +345,7 @@ SELECT coalesce((SELECT has_schema_privilege(oid, 'CREATE') AND has_schema_privi
 
 async def _summarize_database(url: PostgresUrl, now: Clock) -> StoreSummary:
     try:
-        async with operator_connection(url) as connection, asyncio.timeout(max(url.timeout, 2.0)):
+        async with maintenance.operator_connection(url) as connection, asyncio.timeout(max(url.timeout, 2.0)):
             return await _summarize_schema(connection, url, now)
     except OperatorError as error:
         return StoreSummary(str(error))
@@ -360,12 +354,12 @@ async def _summarize_database(url: PostgresUrl, now: Clock) -> StoreSummary:
 async def _summarize_schema(connection: Connection, url: PostgresUrl, now: Clock) -> StoreSummary:
     found: Any = await connection.fetchrow(_SERVER)
     server = DatabaseServer(*(*found, await _clock_ahead(connection, now)))
-    version = await schema_version(connection, url.schema)
-    summary = StoreSummary(version=version, latest=LATEST, server=server)
+    version = await maintenance.schema_version(connection, url.schema)
+    summary = StoreSummary(version=version, latest=maintenance.LATEST, server=server)
     if not version:
         may_create = await connection.fetchval(_MAY_CREATE, url.schema)
         return summary if may_create else StoreSummary(lacks_right(url))
-    if await connection.fetchval(LACKS_RIGHTS, url.schema):
+    if await connection.fetchval(maintenance.LACKS_RIGHTS, url.schema):
         return StoreSummary(lacks_right(url))
     return await _with_contents(connection, summary)
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import apsw
 
+from watchword.admin import tables
 from watchword.admin.backup import (
     LIVE,
     contents_of,
@@ -35,26 +36,12 @@ from watchword.admin.rules import (
     RestorePreview,
     RestoreResult,
 )
-from watchword.admin.tables import (
-    NUMBERED,
-    batches,
-    empty_schema,
-    last_numbers,
-    lock_tables,
-    sealed_secrets,
-    set_for_draft,
-)
 from watchword.basics.errors import OperatorError
 from watchword.basics.files import publish, sync
 from watchword.database import rows
+from watchword.database.postgres import maintenance
 from watchword.database.postgres.connections import NOW, SNAPSHOT, Connection
 from watchword.database.postgres.dialect import quoted
-from watchword.database.postgres.maintenance import (
-    lock_exclusively,
-    lock_migrations,
-    maintenance_connection,
-    schema_version,
-)
 from watchword.database.sqlite.connections import STORE_FILE, connect, store_fault
 from watchword.database.sqlite.database import SqliteTransaction
 from watchword.database.sqlite.file import READ_WRITE, companions, immutable_uri, open_immutable
@@ -196,7 +183,7 @@ _SCHEMA = "SELECT type, name, tbl_name, sql FROM sqlite_master ORDER BY 1, 2"
 async def preview(url: StoreUrl, file: Path, now: int, check_master_key: CheckMasterKey) -> RestorePreview:
     """What a restore of the file would change. Changes nothing."""
     if isinstance(url, PostgresUrl):
-        async with maintenance_connection(url) as connection:
+        async with maintenance.maintenance_connection(url) as connection:
             now = await connection.fetchval(NOW)
             contents = await examine(url, file, now, check_master_key)
             await connection.execute(SNAPSHOT)
@@ -236,14 +223,14 @@ async def restore(
 async def _restore_schema(url: PostgresUrl, backup: "_Backup") -> RestoreResult:
     with tempfile.TemporaryDirectory(prefix="watchword-") as folder, draft_errors("restore", f"{folder} (TMPDIR)"):
         draft = Path(folder) / "draft.db"
-        async with maintenance_connection(url) as connection:
-            await lock_exclusively(connection, url)
+        async with maintenance.maintenance_connection(url) as connection:
+            await maintenance.lock_exclusively(connection, url)
             now: int = await connection.fetchval(NOW)
             await connection.execute("BEGIN")
-            await lock_migrations(connection, url.schema)
+            await maintenance.lock_migrations(connection, url.schema)
             kept: str | None = None
-            if await schema_version(connection, url.schema):
-                await lock_tables(connection, url, "ACCESS EXCLUSIVE")
+            if await maintenance.schema_version(connection, url.schema):
+                await tables.lock_tables(connection, url, "ACCESS EXCLUSIVE")
                 kept = kept_schema_name(url.schema, now)
             since = await _since_in_schema(connection, url, backup.file, now)
             seen, revoked = await backup.prepare(draft, since, now)
@@ -273,7 +260,7 @@ async def _examine_copy(copy: Path, file: Path, now: int, check_master_key: Chec
         with closing(open_immutable(copy)) as backup:
             _require_known_schema(backup, file)
             await require_sound(file_verdicts(backup, older_too=True), f"The backup {file}")
-            check_master_key(await sealed_secrets(SqliteTransaction(backup)))
+            check_master_key(await tables.sealed_secrets(SqliteTransaction(backup)))
             return contents_of(backup, now)
     except apsw.NotADBError:
         raise OperatorError(f"FILE must be a backup made by: watchword db backup. {file} is not one.") from None
@@ -291,7 +278,7 @@ def _require_known_schema(backup: apsw.Connection, file: Path) -> None:
             f"The backup {file} has schema version {version}; this Watchword supports versions up to "
             f"{STORE_FILE.latest}. Restore it with the newer Watchword that made it."
         )
-    with closing(empty_schema(version)) as known:
+    with closing(tables.empty_schema(version)) as known:
         if backup.execute(_SCHEMA).fetchall() != known.execute(_SCHEMA).fetchall():
             raise OperatorError(f"The backup {file} was changed: its tables are not those of schema version {version}.")
 
@@ -310,7 +297,7 @@ class _Backup:
         shutil.copyfile(self.file, draft)
         seen = RestorePreview(self.file, await _examine_copy(draft, self.file, now, self.check_master_key), *since)
         with closing(connect(draft)) as connection:
-            set_for_draft(connection)
+            tables.set_for_draft(connection)
             try:
                 STORE_FILE.migrate(connection)
             except apsw.Error as error:
@@ -326,7 +313,7 @@ class _Backup:
         version = since.policy_version if since else 0
         connection.execute(_RENEW, {"now": now, "actor": by.actor, "policy_version": version})
         numbers = since.numbers if since else {}
-        for table in NUMBERED:
+        for table in tables.NUMBERED:
             connection.execute(_RAISE_NUMBER, {"name": table, "last": numbers.get(table, 0)})
         revoked = 0
         if self.choice is RestoreChoice.REVOKE_ALL:
@@ -382,7 +369,7 @@ def _since_in_file(store: Path, file: Path, now: int, *, exclusive: bool) -> Ite
 
 
 async def _since_in_schema(connection: Connection, url: PostgresUrl, file: Path, now: int) -> _Since:
-    if not await schema_version(connection, url.schema):
+    if not await maintenance.schema_version(connection, url.schema):
         return _nothing_at(url)
     with closing(await _excerpt(connection)) as current:
         return _compare(current, file, now), None
@@ -442,10 +429,10 @@ async def _excerpt(source: Transaction) -> apsw.Connection:
         current.execute(f"CREATE TABLE {table} ({', '.join(columns)})")
         names = ", ".join(column.split()[0] for column in columns)
         insert = f"INSERT INTO {table} VALUES ({', '.join('?' * len(columns))})"
-        async for batch in batches(source, f"SELECT {names} FROM {table}"):
+        async for batch in tables.batches(source, f"SELECT {names} FROM {table}"):
             current.executemany(insert, batch)
-    for table, last in (await last_numbers(source)).items():
-        current.execute(f"CREATE TABLE {table} ({NUMBERED[table]} INTEGER PRIMARY KEY AUTOINCREMENT)")
+    for table, last in (await tables.last_numbers(source)).items():
+        current.execute(f"CREATE TABLE {table} ({tables.NUMBERED[table]} INTEGER PRIMARY KEY AUTOINCREMENT)")
         current.execute(f"INSERT INTO {table} VALUES (?)", (last,))
     current.execute("COMMIT")
     return current
