@@ -25,16 +25,7 @@ from watchword.signin.authentication_http import Authenticator
 from watchword.signin.device_http import DeviceEndpoints, DevicePage
 from watchword.signin.openid_http import CALLBACK, LOGOUT, SIGN_IN, SignInEndpoint
 from watchword.signin.session_http import SESSION, ConsoleRequests, SessionEndpoint
-from watchword.tokens.oauth_http import (
-    DEVICE,
-    DEVICE_AUTHORIZATION,
-    INTROSPECT,
-    JWKS,
-    REVOKE,
-    TOKEN,
-    OAuthEndpoints,
-    metadata,
-)
+from watchword.tokens import oauth_http
 from watchword.tokens.rules import DATAHUB_TOKENS
 from watchword.tokens.verify_http import ForwardAuth, IgnoredParameters
 
@@ -93,7 +84,7 @@ class Doors:
             for endpoints in OTHER_SERVERS
         ]
         self.events = EventsEndpoint(self.authenticator.authenticate, services.audit, rejections, self._budget)
-        self._oauth = OAuthEndpoints(
+        self._oauth = oauth_http.OAuthEndpoints(
             self.authenticator.caller, services.introspector, services.revoker, services.keys, rejections
         )
         self.console = Console() if settings.console else None
@@ -116,13 +107,13 @@ class Doors:
     def routes(self) -> dict[str, dict[str, Handler]]:
         settings, oauth = self._settings, self._oauth
         bearer_only, any_caller = self.authenticator.authenticate, self.authenticator.authenticate_graphql
-        described = metadata(settings.issuer, devices=settings.has_devices)
+        described = oauth_http.metadata(settings.issuer, devices=settings.has_devices)
         return {
             "/config": {"GET": _always(Response(200, [JSON], orjson.dumps(_config(settings))))},
             "/health/live": {"GET": _always(LIVE)},
-            JWKS: {"GET": oauth.jwks},
-            INTROSPECT: {"POST": _for(self.authenticator.authenticate_bearer, oauth.introspect)},
-            REVOKE: {"POST": oauth.revoke},
+            oauth_http.JWKS: {"GET": oauth.jwks},
+            oauth_http.INTROSPECT: {"POST": _for(self.authenticator.authenticate_bearer, oauth.introspect)},
+            oauth_http.REVOKE: {"POST": oauth.revoke},
             **{path: {"GET": _always(response)} for path, response in described.items()},
             "/events": {"GET": self.events.answer},
             "/operations": {"POST": _for(bearer_only, self._metered(self._operations.answer))},
@@ -161,9 +152,9 @@ class Doors:
         devices = DeviceEndpoints(self._settings.issuer, services.devices, services.issuer, services.rejections)
         page = DevicePage(self._pages, self.authenticator.authenticate_session, services.devices, services.rejections)
         return {
-            DEVICE_AUTHORIZATION: {"POST": devices.start},
-            TOKEN: {"POST": devices.token},
-            DEVICE: {"GET": self.console.index, "POST": page.answer},
+            oauth_http.DEVICE_AUTHORIZATION: {"POST": devices.start},
+            oauth_http.TOKEN: {"POST": devices.token},
+            oauth_http.DEVICE: {"GET": self.console.index, "POST": page.answer},
         }
 
     def _metered(

@@ -8,30 +8,13 @@ import os
 import secrets
 import signal
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import (
-    AbstractAsyncContextManager,
-    AbstractContextManager,
-    ExitStack,
-    asynccontextmanager,
-    contextmanager,
-    nullcontext,
-    suppress,
-)
+from contextlib import AbstractContextManager, ExitStack, asynccontextmanager, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from watchword.admin.rules import (
-    Backup,
-    CheckMasterKey,
-    CopyResult,
-    Diagnostic,
-    RestoreChoice,
-    RestorePreview,
-    RestoreResult,
-    SealedSecrets,
-)
+from watchword.admin import rules as admin
 from watchword.app.services import OpenStore, Services, StoreServices, new_id
 from watchword.audit.sinks import check_target
 from watchword.authority.declared_parts import summary
@@ -112,9 +95,8 @@ async def open_service(settings: Settings, *, as_started: bool = False) -> Async
         await services.flush()
 
 
-def open_local(settings: Settings) -> AbstractAsyncContextManager[StoreServices]:
-    """For commands on the store. Their settings may differ from those of the service."""
-    return open_service(settings, as_started=True)
+# For commands on the store. Their settings may differ from those of the service.
+open_local = partial(open_service, as_started=True)
 
 
 @asynccontextmanager
@@ -334,7 +316,7 @@ def check_store(settings: Settings) -> Iterator[tuple[str, str | None]]:
     return check(settings.store_url)
 
 
-def back_up_store(settings: Settings, file: Path, force: bool, progress: "Progress") -> Backup:
+def back_up_store(settings: Settings, file: Path, force: bool, progress: "Progress") -> admin.Backup:
     from watchword.admin.backup import back_up, sealed_in
 
     if file.resolve() == settings.master_key_path.resolve():
@@ -350,14 +332,16 @@ def back_up_store(settings: Settings, file: Path, force: bool, progress: "Progre
     return replace(made, key_opens=True)
 
 
-def restore_preview(settings: Settings, file: Path) -> RestorePreview:
+def restore_preview(settings: Settings, file: Path) -> admin.RestorePreview:
     from watchword.admin.restore import preview
 
     check_master_key = _master_key_check(settings, f"The backup {file}")
     return asyncio.run(preview(settings.store_url, file, system_clock(), check_master_key))
 
 
-def restore_store(settings: Settings, file: Path, choice: RestoreChoice, *, without_current: bool) -> RestoreResult:
+def restore_store(
+    settings: Settings, file: Path, choice: admin.RestoreChoice, *, without_current: bool
+) -> admin.RestoreResult:
     from watchword.admin.restore import examine, restore
 
     url, check_master_key = settings.store_url, _master_key_check(settings, f"The backup {file}")
@@ -369,7 +353,7 @@ def restore_store(settings: Settings, file: Path, choice: RestoreChoice, *, with
         return asyncio.run(restore(url, file, choice, by, now, check_master_key, without_current=without_current))
 
 
-def copy_store(settings: Settings, source: StoreUrl, target: StoreUrl, progress: "Progress") -> CopyResult:
+def copy_store(settings: Settings, source: StoreUrl, target: StoreUrl, progress: "Progress") -> admin.CopyResult:
     from watchword.admin.backup import copy
 
     check_master_key = _master_key_check(settings, f"The store {source}")
@@ -391,8 +375,8 @@ def _no_server_running(settings: Settings, *urls: StoreUrl) -> Iterator[None]:
         yield
 
 
-def _master_key_check(settings: Settings, what: str) -> CheckMasterKey:
-    def check(sealed: SealedSecrets) -> None:
+def _master_key_check(settings: Settings, what: str) -> admin.CheckMasterKey:
+    def check(sealed: admin.SealedSecrets) -> None:
         if sealed.salt is None:
             return
         if not settings.master_key_path.exists():
@@ -412,7 +396,7 @@ def _master_key_check(settings: Settings, what: str) -> CheckMasterKey:
     return check
 
 
-def diagnose(settings: Settings, url: str | None) -> Iterator[Diagnostic]:
+def diagnose(settings: Settings, url: str | None) -> Iterator[admin.Diagnostic]:
     from watchword.admin import doctor
     from watchword.app.metrics import ignored_parameters
     from watchword.app.run_folder import is_running
