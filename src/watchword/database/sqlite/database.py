@@ -25,7 +25,7 @@ from watchword.database.faults import stopping, too_slow
 from watchword.database.sqlite.connections import connect, folded, store_fault
 from watchword.database.sqlite.file import BUSY_MS, transaction
 from watchword.database.sqlite.writer import WRITE_SECONDS, Writer, WriteSet
-from watchword.database.transaction import LONG_SECONDS, Dialect, Item, Locked, Observe, SetWork, Work, ignore
+from watchword.database.transaction import LONG_SECONDS, Dialect, Item, Observe, SetWork, Work, ignore
 
 T = TypeVar("T")
 Read = Callable[[apsw.Connection], T]
@@ -148,14 +148,10 @@ class SqliteTransaction:
     async def now(self) -> int:
         return self.clock()
 
-    async def lock(self, **_: Any) -> Locked | None:
+    async def lock(self, *_: Any, **__: Any) -> None:
         """There is one writer at a time."""
 
-    async def take_slot(self) -> None:
-        """There is one writer at a time."""
-
-    async def lock_tokens(self, ids: Sequence[str]) -> None:
-        """There is one writer at a time."""
+    take_slot = lock_tokens = lock
 
     async def insert_rows(self, table: str, names: str, values: Iterable[rows.Row]) -> None:
         self.connection.executemany(_insert_text(table, names), values)
