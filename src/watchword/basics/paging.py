@@ -9,10 +9,11 @@ SEARCH_SECONDS = 5.0
 LARGEST = 2**63 - 1
 
 
-def check_page(start: int, count: int) -> None:
+def check_page(start: int | None, count: int | None) -> dict[str, int]:
+    start = start or 0
     if not 0 <= start <= LARGEST:
         raise invalid("start", "start must be 0 or more.")
-    check_page_size(count, least=0)
+    return {"start": start, "count": check_page_size(count, least=0)}
 
 
 def check_page_size(count: int | None, least: int = 1) -> int:

@@ -11,7 +11,7 @@ from watchword.authority.callers import Caller, Grant
 from watchword.authority.privileges import Privilege
 from watchword.basics.errors import invalid
 from watchword.basics.names import MAX_URN, ShownActor, check_text
-from watchword.basics.paging import DEFAULT_COUNT, SEARCH_SECONDS, check_page, check_shown
+from watchword.basics.paging import SEARCH_SECONDS, check_page, check_shown
 from watchword.basics.times import Clock
 from watchword.http.graphql.documents import NOTHING, Reads
 from watchword.http.graphql.shapes import Json, Shape
@@ -140,10 +140,7 @@ class Info(Protocol):
 
 def page_of(input: Json) -> dict[str, int]:  # noqa: A002 - the name in the schema
     """`start` and `count`; null means the default."""
-    start, count = input.get("start"), input.get("count")
-    start, count = 0 if start is None else start, DEFAULT_COUNT if count is None else count
-    check_page(start, count)
-    return {"start": start, "count": count}
+    return check_page(input.get("start"), input.get("count"))
 
 
 def query_of(input: Json) -> str:  # noqa: A002 - the name in the schema
