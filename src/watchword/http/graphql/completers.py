@@ -12,17 +12,7 @@ from itertools import count
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from graphql import (
-    GraphQLBoolean,
-    GraphQLEnumType,
-    GraphQLID,
-    GraphQLInt,
-    GraphQLList,
-    GraphQLNonNull,
-    GraphQLObjectType,
-    GraphQLScalarType,
-    GraphQLString,
-)
+from graphql import GraphQLEnumType, GraphQLInt, GraphQLList, GraphQLNonNull, GraphQLObjectType, GraphQLScalarType
 from graphql.execution.collect_fields import FieldDetailsList, GroupedFieldSet
 from graphql.language import FieldNode
 from graphql.type.scalars import GRAPHQL_MAX_INT, GRAPHQL_MIN_INT
@@ -34,7 +24,7 @@ from watchword.http.processor_budget import SLICE
 Subfields = Callable[[GraphQLObjectType, FieldDetailsList], GroupedFieldSet]
 Complete = Callable[..., Generator[None, None, dict[str, Any]]]
 
-_CLASSES = {GraphQLString.name: "str", GraphQLID.name: "str", GraphQLBoolean.name: "bool"}
+_CLASSES = {"String": "str", "ID": "str", "Boolean": "bool"}
 
 
 class RecordSelection(NamedTuple):
