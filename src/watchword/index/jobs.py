@@ -81,7 +81,7 @@ class Supervisor:
             self._log("", f"bug: {type(error).__name__}: {error}")
 
     async def _drive(self, operation: Operation) -> None:
-        id_ = f"{await self._store.node_id()}:{operation.number}"
+        id_ = str(operation.id)
         lease = Lease(self._store, operation)
         steps = self._steps(lease, f"watchword-{id_}")
         async with lease.renewed():
