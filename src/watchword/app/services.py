@@ -44,7 +44,6 @@ from watchword.retention.run_service import RetentionRuns
 from watchword.retention.service import Retention
 from watchword.settings import Settings
 from watchword.signin.device_service import Devices, DeviceSettings
-from watchword.signin.session_rules import IdentityProvider
 from watchword.signin.session_service import Sessions
 from watchword.stores.joined import Store
 from watchword.tokens.expiry_jobs import ExpiryNotices
@@ -60,6 +59,7 @@ from watchword.tokens.usage_jobs import UsageRecorder
 if TYPE_CHECKING:
     from watchword.app.metrics import Metrics
     from watchword.notices.smtp import SmtpServer
+    from watchword.signin.openid import OpenIdProvider
 
 
 T = TypeVar("T")
@@ -127,7 +127,7 @@ class Services(StoreServices):
         engine: Engine,
         home: str,
         outbound: OutboundProcess,
-        provider: IdentityProvider | None,
+        provider: "OpenIdProvider | None",
         mail_server: "SmtpServer | None",
         metrics: "Metrics",
         log_operation: LogProblem,

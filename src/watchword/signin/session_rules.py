@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, NamedTuple, Protocol, TypeGuard
+from typing import Any, NamedTuple, TypeGuard
 from urllib.parse import quote, urlsplit
 
 from watchword.access.actor_rules import Profile, ProfileField
@@ -302,23 +302,3 @@ def _profile(claims: Claims) -> Profile:
             with suppress(Fault):
                 profile[field] = check(value)
     return profile
-
-
-class IdentityProvider(Protocol):
-    """Where people sign in. PROVIDER_UNAVAILABLE if it does not answer; INVALID_SIGN_IN if its answer is not valid."""
-
-    @property
-    def issuer(self) -> str: ...
-
-    async def authorization_url(self, state: str, nonce: str, verifier: Secret[str]) -> str: ...
-
-    async def check_issuer(self, named: str | None) -> None:
-        """Of the answer to a sign-in: RFC 9207."""
-
-    async def claims(self, code: str, nonce: str, verifier: Secret[str], needed: frozenset[str]) -> dict[str, Any]:
-        """The claims of the person who signed in, those that are needed among them if the provider has them."""
-
-    async def logout_notice(self, token: str) -> LogoutNotice: ...
-
-    async def end_session_url(self, return_to: str) -> str | None:
-        """Where a person can end the session at the provider too. None: the provider offers none, or is unavailable."""
