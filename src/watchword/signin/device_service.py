@@ -6,7 +6,6 @@ the session it approved in, whose limits apply. There is none once that session 
 
 import secrets
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
@@ -43,18 +42,6 @@ class StartedDevice(NamedTuple):
     interval: int = rules.INTERVAL // 1_000
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceSettings:
-    clients: tuple[str, ...]
-    days: int
-    lifetimes: Lifetimes
-
-    @property
-    def seconds(self) -> int:
-        """The lifetime of the tokens: never over the longest that is allowed."""
-        return min(self.days * DAY, self.lifetimes.longest) // 1_000
-
-
 class Devices:
     def __init__(
         self,
@@ -64,7 +51,9 @@ class Devices:
         issuer: TokenIssuer,
         salt: Secret[bytes],
         clock: Clock,
-        settings: DeviceSettings,
+        clients: tuple[str, ...],
+        days: int,
+        lifetimes: Lifetimes,
         new_code: Callable[[], Secret[str]],
     ) -> None:
         self._store = store
@@ -72,8 +61,8 @@ class Devices:
         self._sessions = sessions
         self._issuer = issuer
         self._clock = clock
-        self._clients = settings.clients
-        self.token_seconds = settings.seconds
+        self._clients = clients
+        self.token_seconds = min(days * DAY, lifetimes.longest) // 1_000
         self._new_code = new_code
         self._digest, self._user_digest = rules.code_digests(salt)
         self._tries = SignInRate(clock, WRONG_CODES, WRONG_CODE_INTERVAL)
