@@ -8,17 +8,15 @@ Tokens come in the order of their ids, and the store has its imported tokens in 
 side, in bounded memory, to find those that are gone.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from watchword.accounts.declared_rules import ENTITY_PART, Entity
-from watchword.authority.callers import Caller, Grant
 from watchword.authority.declared_parts import DATAHUB_SET, ChangeKind
 from watchword.authority.policies import POLICY_PART, ROOT_POLICY, Policy
 from watchword.authority.policy_set import PolicySet
-from watchword.authority.privileges import ESCALATING, Privilege, included
-from watchword.authority.service import Authority
+from watchword.authority.privileges import ESCALATING, included
 from watchword.basics.errors import OperatorError
 from watchword.basics.names import DATAHUB_POLICY_PREFIX, DATAHUB_TOKEN_PREFIX, GROUP_PREFIX, USER_PREFIX, is_account
 from watchword.datahub import rules
@@ -378,22 +376,3 @@ def _noun(urn: str) -> Noun:
     if urn.startswith(GROUP_PREFIX):
         return Noun.GROUPS
     return Noun.ACCOUNTS if is_account(urn) else Noun.POLICIES
-
-
-@dataclass(frozen=True, slots=True)
-class Imports:
-    """What imports brought. The import itself is a command."""
-
-    _store: Store
-    _authority: Authority
-
-    @classmethod
-    def using(cls, of: Callable[[Any], Any]) -> "Imports":
-        return cls(of(Store), of(Authority))
-
-    def authorize(self, caller: Caller) -> Awaitable[Grant]:
-        return self._authority.authorize(caller, Privilege.MANAGE_ACCESS_TOKENS)
-
-    async def status(self, grant: Grant) -> rules.ImportStatus:
-        grant.expect(Privilege.MANAGE_ACCESS_TOKENS)
-        return await ImportStore(self._store).import_status()
