@@ -100,17 +100,9 @@ class SessionPage(NamedTuple):
     sessions: tuple[Session, ...]
 
 
-def no_session() -> Fault:
-    return Fault(Reason.SESSION_NOT_FOUND, "There is no session with this id.")
-
-
 def session_over() -> Fault:
     """The same for an ended session and for one that never existed."""
     return Fault(Reason.SESSION_OVER, "The session has ended. Sign in again.")
-
-
-def sessions_ended(actor: str, count: int) -> Event:
-    return Event(Action.SESSION_ENDED, actor, {"actorUrn": actor, "sessions": count})
 
 
 def session_identifier(salt: Secret[bytes]) -> Callable[[Secret[str]], str]:
@@ -275,14 +267,6 @@ def is_secure(url: str) -> bool:
 
 def refused(message: str) -> Fault:
     return Fault(Reason.SIGN_IN_REFUSED, message)
-
-
-def other_identity() -> Fault:
-    """The same fault in both directions, so that the response does not reveal the other identity."""
-    return refused(
-        "This person and this actor do not belong together: one of them is linked to another. "
-        "Ask someone who manages policies to link them: watchword actor link"
-    )
 
 
 def _word(value: Any) -> str:

@@ -105,7 +105,7 @@ class SessionStore(SqlPart):
         mine = "id = $1 AND ($2::text IS NULL OR actor_urn = $2::text)"
         ended = await tx.fetch(f"DELETE FROM sessions WHERE {mine} RETURNING {rows.SESSION}", session_id, actor)
         if not ended:
-            raise rules.no_session()
+            raise Fault(Reason.SESSION_NOT_FOUND, "There is no session with this id.")
         await write_events(tx, precondition, [Session(*ended[0]).event(Action.SESSION_ENDED)], now)
 
     @transaction
@@ -190,7 +190,8 @@ async def end_sessions(
     ends = await tx.fetch(f"DELETE FROM sessions WHERE actor_urn = $1{which} RETURNING ends_at", actor)
     live = sum(1 for (ends_at,) in ends if ends_at > now)
     if live:
-        await write_events(tx, precondition, [rules.sessions_ended(actor, live)], now)
+        event = Event(Action.SESSION_ENDED, actor, {"actorUrn": actor, "sessions": live})
+        await write_events(tx, precondition, [event], now)
     return live
 
 
@@ -216,7 +217,11 @@ async def _link_first(tx: Transaction, person: rules.Person, now: int) -> list[E
     row = await tx.fetchrow(_IDENTITY_OF, person.actor)
     linked_to = await tx.fetchval(_LINKED_TO, *person.identity)
     if (row is not None and rules.Identity(*row[:2]) != person.identity) or linked_to not in (None, person.actor):
-        raise rules.other_identity()
+        # The same in both directions, so that the response does not reveal the other identity.
+        raise rules.refused(
+            "This person and this actor do not belong together: one of them is linked to another. "
+            "Ask someone who manages policies to link them: watchword actor link"
+        )
     await tx.execute(_PUT_IDENTITY, *person.identity, person.actor, now, now)
     return [] if row is not None else [_linked(person.actor, person.identity)]
 
