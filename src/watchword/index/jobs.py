@@ -31,9 +31,7 @@ LogProblem = Callable[[str, str], None]  # takes the id of an operation and what
 
 @dataclass(slots=True)
 class Supervisor:
-    """Leases unfinished operations and drives each to its end.
-
-    Every worker of every instance runs one. The lease in the store decides which of them works on an operation. When
+    """Every worker of every instance runs one. The lease in the store decides which of them works on an operation. When
     that one dies, another continues where it stopped.
     """
 

@@ -18,8 +18,6 @@ from watchword.retention.run_store import RetentionRunStore
 
 @dataclass(slots=True)
 class RetentionRuns:
-    """What callers see of runs, and ask for."""
-
     _store: RetentionRunStore
     _authority: Authority
     _planner: RetentionPlanner

@@ -83,7 +83,6 @@ class SessionStore(SqlPart):
 
     @transaction
     async def touch_session(self, tx: Transaction, session_id: str, at: int) -> None:
-        """Note that the session is in use."""
         await tx.execute("UPDATE sessions SET seen_at = $2 WHERE id = $1 AND seen_at < $2", session_id, at)
 
     @snapshot
