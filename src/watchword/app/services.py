@@ -43,8 +43,7 @@ from watchword.retention.run_rules import KEEP_DAYS, SteadyClock
 from watchword.retention.run_service import RetentionRuns
 from watchword.retention.service import Retention
 from watchword.settings import Settings
-from watchword.signin.device_service import Devices, DeviceSettings
-from watchword.signin.session_rules import IdentityProvider
+from watchword.signin.device_service import Devices
 from watchword.signin.session_service import Sessions
 from watchword.stores.joined import Store
 from watchword.tokens.expiry_jobs import ExpiryNotices
@@ -60,6 +59,7 @@ from watchword.tokens.usage_jobs import UsageRecorder
 if TYPE_CHECKING:
     from watchword.app.metrics import Metrics
     from watchword.notices.smtp import SmtpServer
+    from watchword.signin.openid import OpenIdProvider
 
 
 T = TypeVar("T")
@@ -123,7 +123,7 @@ class Services(StoreServices):
         engine: Engine,
         home: str,
         outbound: OutboundProcess,
-        provider: IdentityProvider | None,
+        provider: "OpenIdProvider | None",
         mail_server: "SmtpServer | None",
         metrics: "Metrics",
         log_operation: LogProblem,
@@ -143,8 +143,8 @@ class Services(StoreServices):
         self.accounts = Accounts(store, authority, new_id, clock, metrics.revoked)
         issuer = None if provider is None else provider.issuer
         self.sessions = Sessions(store, authority, salt, clock, settings.session_limits, new_secret, issuer)
-        logins = DeviceSettings(settings.device_clients, settings.login_days, settings.lifetimes)
-        self.devices = Devices(store, authority, self.sessions, self.issuer, salt, clock, logins, new_secret)
+        logins = settings.device_clients, settings.login_days, settings.lifetimes
+        self.devices = Devices(store, authority, self.sessions, self.issuer, salt, clock, *logins, new_secret)
         self.feed = EventFeed(store)
         self.audit = AuditLog(store, authority, self.rejections, self.feed)
         target = settings.event_stream

@@ -40,7 +40,6 @@ from watchword.notices.mail_rules import SendResult, test_mail
 from watchword.notices.webhook_service import sealed_secret
 from watchword.outbound.client import OutboundProcess
 from watchword.settings import Settings, helper_environment
-from watchword.signin.session_rules import IdentityProvider
 from watchword.stores import exists, is_sealed, open_store, prepare
 from watchword.tokens.issue_service import TokenCounters
 from watchword.tokens.keys_service import (
@@ -57,6 +56,7 @@ if TYPE_CHECKING:
     from watchword.app.metrics import Metrics
     from watchword.app.worker import Worker
     from watchword.notices.smtp import SmtpServer
+    from watchword.signin.openid import OpenIdProvider
 
 
 def request_ids() -> Callable[[], str]:
@@ -176,7 +176,7 @@ def open_index(settings: Settings) -> Engine:
     )
 
 
-def open_provider(settings: Settings, outbound: OutboundProcess, clock: Clock) -> IdentityProvider | None:
+def open_provider(settings: Settings, outbound: OutboundProcess, clock: Clock) -> "OpenIdProvider | None":
     if settings.oidc_issuer is None or not settings.console:
         return None
     from watchword.signin.openid import ClientRegistration, OpenIdProvider

@@ -19,16 +19,8 @@ from watchword.authority.callers import Caller
 from watchword.authority.policies import Policy
 from watchword.authority.privileges import Privilege
 from watchword.authority.rejections_service import RejectionLog
+from watchword.basics import names
 from watchword.basics.errors import Fault, invalid
-from watchword.basics.names import (
-    DATAHUB_POLICY_PREFIX,
-    POLICY_PREFIX,
-    SYSTEM_ACTOR,
-    check_actor,
-    check_text,
-    policy_urn,
-    username_of,
-)
 from watchword.basics.paging import LARGEST, MAX_COUNT, SEARCH_SECONDS
 from watchword.basics.times import DAY, Clock
 from watchword.http.errors import json_response
@@ -111,21 +103,21 @@ class DataHubEndpoints:
 
     async def _aspects(self, caller: Caller, urn: str) -> dict[str, Json] | None:
         try:
-            check_actor(urn, "urn")
+            names.check_actor(urn, "urn")
         except Fault:
             return None
         state = await self._actors.find(await self._actors.authorize_any(caller), urn)
         if state is None:
             return None
         # DataHub's clients require who changed it last, and when.
-        changed = {"time": state.changed_at or 0, "actor": state.changed_by or SYSTEM_ACTOR}
+        changed = {"time": state.changed_at or 0, "actor": state.changed_by or names.SYSTEM_ACTOR}
         status = {"status": state.status.value, "lastModified": changed}
-        return {"corpUserKey": {"username": username_of(urn)}, "corpUserStatus": status}
+        return {"corpUserKey": {"username": names.username_of(urn)}, "corpUserStatus": status}
 
     async def _policy(self, request: Request, caller: Caller, urn: str) -> Json:
         with self._rejections.recording_denial(caller, "getPolicy"):
             grant = await self._policies.authorize_view(caller)
-        return _policy_json(urn, await self._policies.get(grant, policy_urn(urn)))
+        return _policy_json(urn, await self._policies.get(grant, names.policy_urn(urn)))
 
     async def _search_events(self, request: Request, caller: Caller) -> Response:
         with self._rejections.recording_denial(caller, "searchAuditEvents"):
@@ -164,7 +156,7 @@ def _policy_json(urn: str, policy: Policy) -> Json:
         "actors": actors | {"allGroups": False, "resourceOwners": False},
         "editable": policy.editable,
     }
-    short_id = urn.removeprefix(DATAHUB_POLICY_PREFIX).removeprefix(POLICY_PREFIX)
+    short_id = urn.removeprefix(names.DATAHUB_POLICY_PREFIX).removeprefix(names.POLICY_PREFIX)
     return {"urn": urn, "dataHubPolicyKey": {"value": {"id": short_id}}, "dataHubPolicyInfo": {"value": info}}
 
 
@@ -294,4 +286,4 @@ def _words(body: Mapping[str, Any], name: str) -> tuple[str, ...]:
     words = [] if words is None else words
     if not isinstance(words, list) or len(words) > MAX_WORDS or not all(isinstance(word, str) for word in words):
         raise invalid(name, f"{name} must be a list of at most {MAX_WORDS} strings.")
-    return tuple(dict.fromkeys(check_text(word, name, MAX_WORD) for word in words))
+    return tuple(dict.fromkeys(names.check_text(word, name, MAX_WORD) for word in words))

@@ -8,43 +8,19 @@ Tokens come in the order of their ids, and the store has its imported tokens in 
 side, in bounded memory, to find those that are gone.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from watchword.accounts.declared_rules import ENTITY_PART, Entity
-from watchword.authority.callers import Caller, Grant
 from watchword.authority.declared_parts import DATAHUB_SET, ChangeKind
 from watchword.authority.policies import POLICY_PART, ROOT_POLICY, Policy
 from watchword.authority.policy_set import PolicySet
-from watchword.authority.privileges import ESCALATING, Privilege, included
-from watchword.authority.service import Authority
+from watchword.authority.privileges import ESCALATING, included
 from watchword.basics.errors import OperatorError
 from watchword.basics.names import DATAHUB_POLICY_PREFIX, DATAHUB_TOKEN_PREFIX, GROUP_PREFIX, USER_PREFIX, is_account
-from watchword.datahub.rules import (
-    NO_ACTOR,
-    POLICY_INFO,
-    TOKEN_INFO,
-    UNREADABLE,
-    USER_KEY,
-    AspectRow,
-    DataHubSource,
-    ImportedPerson,
-    ImportStatus,
-    LeftOut,
-    Noun,
-    Outcome,
-    PersonChange,
-    Report,
-    TokenMatch,
-    TokenRules,
-    parsed,
-    read_group,
-    read_person,
-    read_policy,
-    read_token,
-    token_id_of,
-)
+from watchword.datahub import rules
+from watchword.datahub.rules import LeftOut, Noun, Outcome, PersonChange, TokenMatch
 from watchword.datahub.store import ImportStore
 from watchword.declared.rules import DeclaredSet, SetPlan
 from watchword.journal.events import Action, KeptEvent
@@ -105,7 +81,7 @@ class DataHubImport:
     """One run. `progress` is called as it goes."""
 
     def __init__(
-        self, store: Store, root_actor: str, source: DataHubSource, options: ImportOptions, progress: Progress
+        self, store: Store, root_actor: str, source: rules.DataHubSource, options: ImportOptions, progress: Progress
     ) -> None:
         self._store = store
         self._imports = ImportStore(store)
@@ -118,9 +94,9 @@ class DataHubImport:
         """Groups that were created here and have the urn of a group in DataHub."""
         self._seen: set[Noun] = set()
         """The nouns of which the source has rows."""
-        self._report = Report()
+        self._report = rules.Report()
 
-    async def run(self, source_name: str) -> Report:
+    async def run(self, source_name: str) -> rules.Report:
         total, report = await self._check_source(), self._report
         current = (await self._store.policies()).policies
         self._root_actors.update(*(policy.users for policy in current if policy.urn == ROOT_POLICY))
@@ -148,15 +124,15 @@ class DataHubImport:
     async def _check_source(self) -> int:
         """Returns how many tokens DataHub has. An empty or partial source must not revoke anything."""
         counts = {
-            TOKEN_INFO: await self._source.count(DATAHUB_TOKEN_PREFIX, TOKEN_INFO),
-            USER_KEY: await self._source.count(USER_PREFIX, USER_KEY),
+            rules.TOKEN_INFO: await self._source.count(DATAHUB_TOKEN_PREFIX, rules.TOKEN_INFO),
+            rules.USER_KEY: await self._source.count(USER_PREFIX, rules.USER_KEY),
         }
         for aspect, number in counts.items():
             if not number:
                 raise OperatorError(
                     f"The source has no row {aspect}: it is empty, incomplete or not DataHub's. Nothing was changed."
                 )
-        return counts[TOKEN_INFO]
+        return counts[rules.TOKEN_INFO]
 
     async def _entities(self, prefix: str, noun: Noun) -> AsyncIterator[tuple[str, dict[str, Any]]]:
         """Each urn with its aspects. What cannot be read is reported."""
@@ -169,21 +145,21 @@ class DataHubImport:
                         yield urn, aspects
                     urn, aspects = row.urn, {}
                 try:
-                    aspects[row.aspect] = parsed(row.metadata)
+                    aspects[row.aspect] = rules.parsed(row.metadata)
                 except LeftOut as left_out:
                     self._report.add(noun, Outcome.LEFT_OUT, f"{urn} {row.aspect}", str(left_out))
-                    if row.aspect in UNREADABLE:
-                        aspects[row.aspect] = UNREADABLE[row.aspect]
+                    if row.aspect in rules.UNREADABLE:
+                        aspects[row.aspect] = rules.UNREADABLE[row.aspect]
         if aspects:
             yield urn, aspects
 
     async def _import_people(self) -> _People:
-        found, batch = _People(), list[ImportedPerson]()
+        found, batch = _People(), list[rules.ImportedPerson]()
         async for urn, aspects in self._entities(USER_PREFIX, Noun.PEOPLE):
             try:
-                person = read_person(urn, aspects)
+                person = rules.read_person(urn, aspects)
             except LeftOut as left_out:
-                if len(aspects) > 1 or USER_KEY in aspects:  # other aspects outlive a person
+                if len(aspects) > 1 or rules.USER_KEY in aspects:  # other aspects outlive a person
                     self._report.add(Noun.PEOPLE, Outcome.LEFT_OUT, urn, str(left_out))
                 continue
             found.actors.add(urn)
@@ -203,7 +179,7 @@ class DataHubImport:
         await self._write_people(batch)
         return found
 
-    async def _write_people(self, batch: list[ImportedPerson]) -> None:
+    async def _write_people(self, batch: list[rules.ImportedPerson]) -> None:
         changes = await self._imports.import_people(self._precondition, batch, dry_run=self._options.dry_run)
         for person, change in changes:
             outcome, reason = _PEOPLE[change]
@@ -217,7 +193,7 @@ class DataHubImport:
         async for urn, aspects in self._entities(GROUP_PREFIX, Noun.GROUPS):
             try:
                 members = frozenset(people.members.get(urn, ()))
-                groups.append(Entity(*read_group(urn, aspects), DATAHUB_SET, members))
+                groups.append(Entity(*rules.read_group(urn, aspects), DATAHUB_SET, members))
             except LeftOut as left_out:
                 self._report.add(Noun.GROUPS, Outcome.LEFT_OUT, urn, str(left_out))
             unknown.pop(urn, None)
@@ -307,10 +283,11 @@ class DataHubImport:
         """Returns the imported live tokens that are gone in DataHub."""
         options = self._options
         allowed = (options.allow_no_expiry, options.allow_root)
-        rules = TokenRules(self._store.clock(), people.actors, dead_accounts, self._root_actors, escalating, *allowed)
+        existing = people.actors
+        checks = rules.TokenRules(self._store.clock(), existing, dead_accounts, self._root_actors, escalating, *allowed)
         gone, live, done, last = list[str](), 0, 0, ""
         async for batch in self._source.rows(DATAHUB_TOKEN_PREFIX):
-            records, present, until = self._read_tokens(batch, rules)
+            records, present, until = self._read_tokens(batch, checks)
             async for here in self._imported(last, until):
                 live += len(here)
                 gone += [token_id for token_id in here if token_id not in present]
@@ -332,19 +309,21 @@ class DataHubImport:
             )
         return gone
 
-    def _read_tokens(self, batch: list[AspectRow], rules: TokenRules) -> tuple[list[TokenRecord], set[str], str]:
+    def _read_tokens(
+        self, batch: list[rules.AspectRow], checks: rules.TokenRules
+    ) -> tuple[list[TokenRecord], set[str], str]:
         """The tokens that come; the ids of those that DataHub accepts, or may accept; and the last id of all."""
         records, present, last = list[TokenRecord](), set[str](), ""
         for row in batch:
             try:
-                last = token_id_of(row.urn)
+                last = rules.token_id_of(row.urn)
                 present.add(last)
-                records.append(read_token(last, parsed(row.metadata), rules))
+                records.append(rules.read_token(last, rules.parsed(row.metadata), checks))
             except LeftOut as left_out:
                 self._report.add(
                     Noun.TOKENS, Outcome.LEFT_OUT, row.urn.removeprefix(DATAHUB_TOKEN_PREFIX), str(left_out)
                 )
-                if str(left_out) == NO_ACTOR:
+                if str(left_out) == rules.NO_ACTOR:
                     present.discard(last)
         return records, present, last
 
@@ -375,7 +354,7 @@ class DataHubImport:
             return ()
         async for urn, aspects in self._entities(DATAHUB_POLICY_PREFIX, Noun.POLICIES):
             try:
-                policy, lost = read_policy(urn, aspects[POLICY_INFO], self._other_groups)
+                policy, lost = rules.read_policy(urn, aspects[rules.POLICY_INFO], self._other_groups)
             except LeftOut as left_out:
                 self._report.add(Noun.POLICIES, Outcome.LEFT_OUT, urn, str(left_out))
                 continue
@@ -397,22 +376,3 @@ def _noun(urn: str) -> Noun:
     if urn.startswith(GROUP_PREFIX):
         return Noun.GROUPS
     return Noun.ACCOUNTS if is_account(urn) else Noun.POLICIES
-
-
-@dataclass(frozen=True, slots=True)
-class Imports:
-    """What imports brought. The import itself is a command."""
-
-    _store: Store
-    _authority: Authority
-
-    @classmethod
-    def using(cls, of: Callable[[Any], Any]) -> "Imports":
-        return cls(of(Store), of(Authority))
-
-    def authorize(self, caller: Caller) -> Awaitable[Grant]:
-        return self._authority.authorize(caller, Privilege.MANAGE_ACCESS_TOKENS)
-
-    async def status(self, grant: Grant) -> ImportStatus:
-        grant.expect(Privilege.MANAGE_ACCESS_TOKENS)
-        return await ImportStore(self._store).import_status()

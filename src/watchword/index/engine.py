@@ -100,10 +100,7 @@ class Counters:
 
     def plus(self, later: "Counters") -> "Counters":
         """The sum; rate and pause are those of the later task."""
-        sums = {name: getattr(self, name) + getattr(later, name) for name in _SUMMED}
-        return Counters(
-            **sums, requests_per_second=later.requests_per_second, throttled_until_millis=later.throttled_until_millis
-        )
+        return replace(later, **{name: getattr(self, name) + getattr(later, name) for name in _SUMMED})
 
     def shown(self) -> dict[str, Any]:
         """The `status` object of the interface."""

@@ -24,7 +24,8 @@ OPERATION = Shape(
     "rowsDone=work.rows_done rowsToDo=work.rows_to_do note=work.note error=work.error attempts=work.attempts started_at"
     " changed_at finished_at percent cancel_requested_at cancel_requested_by state=state.value plan"
     " actorUrn=requested_by actorName@requested_by createdAt=requested_at sourceIndex=work.source"
-    " targetIndex=work.target tasks=work.tasks status=work.counters postCheck=work.check",
+    " targetIndex=work.target tasks=work.tasks status=work.counters postCheck=work.check id",
+    id=str,
     plan=PLAN,
     tasks=[_TASK],
     status=_COUNTERS,
@@ -36,15 +37,14 @@ async def operations(_: Any, info: Info, input: Json | None = None) -> Json:
     service, grant = await info.context.authorized(Operations, TRUNCATE)
     page = page_of(input or {})
     async with info.context.searching:
-        found, node = await service.list(grant, **page)
+        found = await service.list(grant, **page)
     names = await info.context.names(OPERATION.actors(*found.rows))
-    rows = [operation_json(info, TaskId(node, one.number), one, names) for one in found.rows]
-    return page | {"total": found.total, "operations": rows}
+    return page | {"total": found.total, "operations": [operation_json(info, one, names) for one in found.rows]}
 
 
 async def operation(_: Any, info: Info, id: str) -> Json:
     service, grant = await info.context.authorized(Operations, TRUNCATE)
-    return await _named_json(info, *await service.get(grant, TaskId.parse(id, "id")))
+    return await _named_json(info, await service.get(grant, TaskId.parse(id, "id")))
 
 
 async def task_status(_: Any, info: Info, task: str) -> Json | None:
@@ -77,22 +77,21 @@ async def truncate_timeseries_aspect(_: Any, info: Info, input: Json) -> Json:
     truncation = parse_truncation(input, info.context.now)
     async with info.context.searching:
         plan, started = await service.truncate(grant, truncation)
-    return {"plan": PLAN(plan), "operation": None if started is None else await _named_json(info, *started)}
+    return {"plan": PLAN(plan), "operation": None if started is None else await _named_json(info, started)}
 
 
 async def cancel_operation(_: Any, info: Info, id: str) -> Json:
     service, grant = await info.context.authorized(Operations, TRUNCATE)
-    return await _named_json(info, *await service.cancel(grant, TaskId.parse(id, "id")))
+    return await _named_json(info, await service.cancel(grant, TaskId.parse(id, "id")))
 
 
-async def _named_json(info: Info, task: TaskId, operation: Operation) -> Json:
-    return operation_json(info, task, operation, await info.context.names(OPERATION.actors(operation)))
+async def _named_json(info: Info, operation: Operation) -> Json:
+    return operation_json(info, operation, await info.context.names(OPERATION.actors(operation)))
 
 
-def operation_json(info: Info, task: TaskId, operation: Operation, names: Mapping[str, str]) -> Json:
+def operation_json(info: Info, operation: Operation, names: Mapping[str, str]) -> Json:
     now = info.context.now
     return OPERATION(operation, names) | {
-        "id": str(task),
         "rowsPerSecond": operation.rate(now),
         "estimatedEndAt": operation.ends_at(now),
     }

@@ -11,8 +11,6 @@ MAX_REASON = 500
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """Nothing of the series is removed, by rule or by hand, while it lasts."""
-
     series: str  # in lower case, or `*`
     reason: str
     set_by: str

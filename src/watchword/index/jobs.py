@@ -31,9 +31,7 @@ LogProblem = Callable[[str, str], None]  # takes the id of an operation and what
 
 @dataclass(slots=True)
 class Supervisor:
-    """Leases unfinished operations and drives each to its end.
-
-    Every worker of every instance runs one. The lease in the store decides which of them works on an operation. When
+    """Every worker of every instance runs one. The lease in the store decides which of them works on an operation. When
     that one dies, another continues where it stopped.
     """
 
@@ -81,7 +79,7 @@ class Supervisor:
             self._log("", f"bug: {type(error).__name__}: {error}")
 
     async def _drive(self, operation: Operation) -> None:
-        id_ = f"{await self._store.node_id()}:{operation.number}"
+        id_ = str(operation.id)
         lease = Lease(self._store, operation)
         steps = self._steps(lease, f"watchword-{id_}")
         async with lease.renewed():

@@ -313,6 +313,12 @@ class Operation:
     cancel_requested_at: int | None
     cancel_requested_by: str | None
     fence: int
+    node: str = ""  # of the store
+
+    @property
+    def id(self) -> TaskId:
+        """As clients know it."""
+        return TaskId(self.node, self.number)
 
     @property
     def percent(self) -> float:
@@ -336,11 +342,11 @@ class Operation:
             return None
         return now + int((self.work.rows_to_do - self.work.rows_done) * 1_000 / rate)
 
-    def status(self, node: str, now: int) -> TaskStatus:
+    def status(self, now: int) -> TaskStatus:
         """As a task: completed when the whole operation is over, with the sums over the engine's tasks."""
         began = self.started_at or self.requested_at
         return TaskStatus(
-            id=TaskId(node, self.number),
+            id=self.id,
             completed=self.state.is_over,
             run_time_nanos=max(0, (self.finished_at or now) - began) * 1_000_000,
             counters=self.work.counters,
@@ -371,7 +377,7 @@ def event_of(operation: Operation) -> Event:
             detail |= {"error": work.error}
     if work.check is not None:
         detail |= {"rowsNow": work.check.rows, "rowsLeft": work.check.rows_left, "passed": work.check.passed}
-    return Event(Action[f"OPERATION_{operation.state.value}"], "", detail)
+    return Event(Action[f"OPERATION_{operation.state.value}"], str(operation.id), detail)
 
 
 class OperationPage(NamedTuple):

@@ -7,7 +7,6 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from watchword.authority.callers import Caller, Grant
 from watchword.authority.privileges import Privilege
@@ -26,13 +25,6 @@ MAX_CONCURRENT = 8
 MAX_WAITING = 24
 
 
-class TrackedOperation(NamedTuple):
-    """An operation with the id that clients know."""
-
-    id: TaskId
-    operation: Operation
-
-
 @dataclass(slots=True)
 class Operations:
     _store: OperationStore
@@ -42,7 +34,6 @@ class Operations:
     _clock: Clock
     _wake: Callable[[], None]  # tells the supervisor of this process about new work
     _home: str  # that of `Plan`
-    _node: str | None = None
     _slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_CONCURRENT))
     _waiting: int = 0
 
@@ -56,9 +47,8 @@ class Operations:
         return status if status is None or grant.may(TRUNCATE) else status.without_contents()
 
     async def _status(self, task: TaskId) -> TaskStatus | None:
-        if task.node == await self._node_id():
-            operation = await self._store.operation(task.number)
-            return None if operation is None else operation.status(task.node, self._clock())
+        if (operation := await self._operation(task)) is not None:
+            return operation.status(self._clock())
         try:
             async with self.slot():
                 return await self._engine.task(task)
@@ -80,32 +70,32 @@ class Operations:
             index, source = await self.resolve(self._names.written(aspect))
             return index, Histogram(0) if source is None else await self._engine.histogram(source, spans)
 
-    async def truncate(self, grant: Grant, truncation: Truncation) -> tuple[Plan, TrackedOperation | None]:
+    async def truncate(self, grant: Grant, truncation: Truncation) -> tuple[Plan, Operation | None]:
         """The plan, and the operation that carries it out unless this is a dry run."""
         grant.expect(TRUNCATE)
         async with self.slot():
             plan = await self._plan(truncation)
         if truncation.dry_run:
             return plan, None
-        return plan, await self._changed(await self._authority.change(grant, self._store.add_operation, plan))
+        added = await self._authority.change(grant, self._store.add_operation, plan)
+        self._wake()
+        return plan, added
 
-    async def get(self, grant: Grant, task: TaskId) -> TrackedOperation:
+    async def get(self, grant: Grant, task: TaskId) -> Operation:
         grant.expect(TRUNCATE)
-        return await self._tracked(await self._find(task))
+        return await self._find(task)
 
-    async def list(self, grant: Grant, start: int, count: int) -> tuple[OperationPage, str]:
-        """Return operations, newest first, and the node part of their ids."""
+    async def list(self, grant: Grant, start: int, count: int) -> OperationPage:
+        """Return operations, newest first."""
         grant.expect(TRUNCATE)
-        return await self._store.operations(start, count), await self._node_id()
+        return await self._store.operations(start, count)
 
-    async def cancel(self, grant: Grant, task: TaskId) -> TrackedOperation:
+    async def cancel(self, grant: Grant, task: TaskId) -> Operation:
         grant.expect(TRUNCATE)
         number = (await self._find(task)).number
-        return await self._changed(await self._authority.change(grant, self._store.request_cancel, number))
-
-    async def _changed(self, operation: Operation) -> TrackedOperation:
+        operation = await self._authority.change(grant, self._store.request_cancel, number)
         self._wake()
-        return await self._tracked(operation)
+        return operation
 
     async def _plan(self, truncation: Truncation) -> Plan:
         aspect = self._names.written(truncation.aspect)
@@ -150,16 +140,12 @@ class Operations:
         finally:
             self._waiting -= 1
 
+    async def _operation(self, task: TaskId) -> Operation | None:
+        found = await self._store.operation(task.number)
+        return found if found is not None and found.id == task else None
+
     async def _find(self, task: TaskId) -> Operation:
-        found = await self._store.operation(task.number) if task.node == await self._node_id() else None
+        found = await self._operation(task)
         if found is None:
             raise Fault(Reason.OPERATION_NOT_FOUND, "There is no operation with this id.")
         return found
-
-    async def _tracked(self, operation: Operation) -> TrackedOperation:
-        return TrackedOperation(TaskId(await self._node_id(), operation.number), operation)
-
-    async def _node_id(self) -> str:
-        if self._node is None:
-            self._node = await self._store.node_id()
-        return self._node

@@ -1,7 +1,5 @@
 """Operations: at most one active operation per index, none on a series with a hold, no write under an old fence."""
 
-from dataclasses import replace
-
 import orjson
 
 from watchword.authority.store import check_precondition
@@ -9,7 +7,6 @@ from watchword.basics.errors import Fault, Reason
 from watchword.database import rows
 from watchword.database.transaction import RETENTION, SqlPart, Transaction, page, snapshot, transaction
 from watchword.index import rules
-from watchword.index.engine import TaskId
 from watchword.index.holds import Hold
 from watchword.index.indices import EVERY_SERIES, Aspect, series_key
 from watchword.index.rules import LeaseLost, Operation, OperationProgress, Plan, State
@@ -34,7 +31,7 @@ def hold_of(row: rows.Row) -> Hold:
 
 
 _COLUMNS = """number, plan, asked_by, asked_at, state, work, started_at, changed_at, finished_at, cancel_asked_at,
-    cancel_asked_by, fence"""
+    cancel_asked_by, fence, (SELECT node_id FROM state)"""
 # Word for word the condition of the partial index.
 _ACTIVE = "state IN ('" + "', '".join(state.value for state in rules.ACTIVE) + "')"
 # No lease is longer: a later end comes from a clock that was set back.
@@ -43,7 +40,7 @@ _LONGEST_LEASE = 60_000
 _LONGEST_PAUSE = 26 * 3_600_000
 
 _GET = f"SELECT {_COLUMNS} FROM operations WHERE number = $1"
-_RUNNING = f"SELECT number FROM operations WHERE {_ACTIVE} AND home = $1 AND index_name = $2"
+_RUNNING = f"SELECT {_COLUMNS} FROM operations WHERE {_ACTIVE} AND home = $1 AND index_name = $2"
 _ADD = f"""
 INSERT INTO operations (home, index_name, state, plan, work, asked_by, asked_at, changed_at)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $7) RETURNING {_COLUMNS}"""
@@ -140,7 +137,7 @@ class OperationStore(SqlPart):
         values = (operation.state.value, packed, started, now, finished, now + millis if millis else 0, not_before)
         saved = _operation(await tx.fetchrow(_SAVE, operation.number, *values))
         if moved:
-            await _write_event(tx, system_precondition("supervisor"), saved, now)
+            await write_events(tx, system_precondition("supervisor"), [rules.event_of(saved)], now)
         return saved
 
 
@@ -163,9 +160,9 @@ async def cancel_active(
 
 
 async def _request_cancel(tx: Transaction, precondition: WritePrecondition, number: int, now: int) -> Operation:
-    event = Event(Action.OPERATION_CANCEL_REQUESTED, str(await _task(tx, number)))
-    await write_events(tx, precondition, [event], now)
-    return _operation(await tx.fetchrow(_REQUEST_CANCEL, number, now, precondition.actor))
+    operation = _operation(await tx.fetchrow(_REQUEST_CANCEL, number, now, precondition.actor))
+    await write_events(tx, precondition, [Event(Action.OPERATION_CANCEL_REQUESTED, str(operation.id))], now)
+    return operation
 
 
 def index_lock(home: str, index: str) -> str:
@@ -176,9 +173,8 @@ async def insert_operation(tx: Transaction, precondition: WritePrecondition, pla
     """The caller has the lock of the index, and shares that of rules and holds."""
     if (hold := await find_hold(tx, plan.aspect)) is not None:
         raise hold.refusal("Nothing was removed.")
-    running = await tx.fetchval(_RUNNING, plan.home, plan.index)
-    if running is not None:
-        task = str(await _task(tx, running))
+    if (running := await tx.fetchrow(_RUNNING, plan.home, plan.index)) is not None:
+        task = str(_operation(running).id)
         raise Fault(
             Reason.OPERATION_RUNNING,
             f"Operation {task} on the same index is still active. Wait for it or cancel it, then retry.",
@@ -187,17 +183,8 @@ async def insert_operation(tx: Transaction, precondition: WritePrecondition, pla
     packed, begun = rows.json_text(plan.packed()), rows.json_text(OperationProgress().packed())
     values = (plan.home, plan.index, State.PLANNED.value, packed, begun, precondition.actor, now)
     operation = _operation(await tx.fetchrow(_ADD, *values))
-    await _write_event(tx, precondition, operation, now)
+    await write_events(tx, precondition, [rules.event_of(operation)], now)
     return operation
-
-
-async def _write_event(tx: Transaction, precondition: WritePrecondition, operation: Operation, now: int) -> None:
-    event = replace(rules.event_of(operation), target=str(await _task(tx, operation.number)))
-    await write_events(tx, precondition, [event], now)
-
-
-async def _task(tx: Transaction, number: int) -> TaskId:
-    return TaskId(str(await tx.fetchval("SELECT node_id FROM state")), number)
 
 
 async def read_operations(tx: Transaction, numbers: list[int]) -> dict[int, Operation]:

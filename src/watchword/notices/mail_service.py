@@ -20,7 +20,6 @@ class MailPreferences:
     """The kinds that this service sends."""
 
     def authorize(self, caller: Caller) -> Awaitable[Grant]:
-        """To see them."""
         return self._authority.authorize(caller)
 
     async def authorize_change(self, caller: Caller) -> Grant:

@@ -9,14 +9,7 @@ from email.message import EmailMessage
 from email.utils import formatdate
 from pathlib import Path
 
-from aiosmtplib import (
-    SMTP,
-    SMTPException,
-    SMTPNotSupported,
-    SMTPRecipientsRefused,
-    SMTPResponseException,
-    SMTPSenderRefused,
-)
+import aiosmtplib
 
 from watchword.notices.mail_rules import MailText, SendResult, SmtpUrl
 
@@ -32,28 +25,28 @@ class SmtpServer:
         self._url = url
         self._sender = sender
         self._ca_file = ca_file
-        self._connection: SMTP | None = None
+        self._connection: aiosmtplib.SMTP | None = None
         self._transport: asyncio.BaseTransport | None = None
 
     async def send(self, address: str, text: MailText, name: str) -> tuple[SendResult, str]:
         """Send one mail; `name` stays the same when it is sent again. Returns the result and the server's words."""
         try:
             connection = await self._open()
-        except (SMTPException, OSError, ValueError) as error:
+        except (aiosmtplib.SMTPException, OSError, ValueError) as error:
             self._drop()
             return SendResult.UNREACHABLE, f"{self._url}: {_words(error)}"
         try:
             message = _message(self._sender, address, text, name)
             await connection.send_message(message, sender=self._sender, recipients=[address])
-        except SMTPRecipientsRefused as error:
+        except aiosmtplib.SMTPRecipientsRefused as error:
             return _answered(error.recipients[0])
-        except SMTPSenderRefused as error:  # a wrong setting, not a wrong mail
+        except aiosmtplib.SMTPSenderRefused as error:  # a wrong setting, not a wrong mail
             return SendResult.DEFERRED, f"{error.code} {error.message}"
-        except SMTPResponseException as error:
+        except aiosmtplib.SMTPResponseException as error:
             return _answered(error)
-        except (SMTPNotSupported, MessageError, ValueError) as error:  # such an address cannot be sent to
+        except (aiosmtplib.SMTPNotSupported, MessageError, ValueError) as error:  # such an address cannot be sent to
             return SendResult.REJECTED, _words(error)
-        except (SMTPException, OSError) as error:
+        except (aiosmtplib.SMTPException, OSError) as error:
             self._drop()
             return SendResult.UNREACHABLE, f"{self._url}: {_words(error)}"
         return SendResult.SENT, ""
@@ -61,17 +54,17 @@ class SmtpServer:
     async def finish(self) -> None:
         """Close the connection, if one is open. The next mail opens another."""
         if self._connection is not None:
-            with suppress(SMTPException, OSError):
+            with suppress(aiosmtplib.SMTPException, OSError):
                 await self._connection.quit()
             self._drop()
             await asyncio.sleep(0)
 
-    async def _open(self) -> SMTP:
+    async def _open(self) -> aiosmtplib.SMTP:
         if self._connection is not None and self._connection.is_connected:
             return self._connection
         url = self._url
         secure = url.scheme != "smtp+insecure"
-        self._connection = SMTP(
+        self._connection = aiosmtplib.SMTP(
             hostname=url.host,
             port=url.port,
             timeout=SECONDS,
@@ -109,7 +102,7 @@ def _message(sender: str, address: str, text: MailText, name: str) -> EmailMessa
     return made
 
 
-def _answered(error: SMTPResponseException) -> tuple[SendResult, str]:
+def _answered(error: aiosmtplib.SMTPResponseException) -> tuple[SendResult, str]:
     result = SendResult.REJECTED if error.code >= PERMANENT else SendResult.DEFERRED
     return result, f"{error.code} {error.message}"
 

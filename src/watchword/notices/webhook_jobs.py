@@ -33,9 +33,7 @@ COUNT_SECONDS = 30.0
 
 @dataclass(slots=True)
 class DeliverySender:
-    """Queues deliveries for new events, and sends them.
-
-    Every worker of every instance runs one. The lease of its cursor in the store decides which of them works; idle
+    """Every worker of every instance runs one. The lease of its cursor in the store decides which of them works; idle
     workers only read. Events are queued, and the cursor moved, in one transaction. A delivery is sent again until its
     result is recorded: at least once. The next delivery of a webhook waits for that, so the order is kept; a process
     that lost the lease can at most repeat the delivery that was on its way.

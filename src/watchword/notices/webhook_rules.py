@@ -339,9 +339,5 @@ class WebhookPart(Part[Webhook]):
 WEBHOOK_PART = WebhookPart()
 
 
-def no_webhook() -> Fault:
-    return Fault(Reason.WEBHOOK_NOT_FOUND, "There is no webhook with this id.")
-
-
 def too_many_webhooks() -> Fault:
     return Fault(Reason.TOO_MANY_WEBHOOKS, f"There are {MAX_WEBHOOKS} webhooks, the maximum. Delete some first.")

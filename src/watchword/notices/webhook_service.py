@@ -139,7 +139,6 @@ class Webhooks:
 
 
 def sealed_secret(seal: Seal, randomness: Callable[[int], bytes], webhook_id: str) -> bytes:
-    """A new one."""
     return seal.seal(Secret(randomness(rules.SECRET_BYTES)), _label(webhook_id))
 
 

@@ -462,7 +462,7 @@ def _values(webhook: Webhook) -> tuple[Any, ...]:
 
 def _webhook(row: rows.Row | None) -> Webhook:
     if row is None:
-        raise rules.no_webhook()
+        raise Fault(Reason.WEBHOOK_NOT_FOUND, "There is no webhook with this id.")
     id_, name, url, actions, actors, groups, state, *plain, reason, set_name, waiting = row
     of_filter = rules.EventFilter(*(tuple(orjson.loads(words)) for words in (actions, actors, groups)))
     stop_reason = None if reason is None else rules.StopReason(reason)

@@ -46,10 +46,9 @@ async def hold_series(_: Any, info: Info, input: Json) -> Json:
     service, grant = await info.context.authorized(Retention)
     series, reason = check_series(input["series"]), check_hold_reason(input["reason"])
     hold, active = await service.hold(grant, series, reason)
-    actors = (*HOLD.actors(hold), *OPERATION.actors(*(operation for _, operation in active)))
+    actors = (*HOLD.actors(hold), *OPERATION.actors(*active))
     names = await info.context.names(actors)
-    operations = [operation_json(info, task, operation, names) for task, operation in active]
-    return {"hold": HOLD(hold, names), "activeOperations": operations}
+    return {"hold": HOLD(hold, names), "activeOperations": [operation_json(info, one, names) for one in active]}
 
 
 async def release_series(_: Any, info: Info, series: str) -> bool:

@@ -7,7 +7,6 @@ from watchword.basics.errors import invalid
 from watchword.basics.times import DAY
 from watchword.http.graphql.context import Info, page_of
 from watchword.http.graphql.shapes import Json, Shape
-from watchword.index.engine import TaskId
 from watchword.index.graphql import PLAN, operation_json
 from watchword.index.indices import EVERY_SERIES, Aspect, check_series, parse_aspect
 from watchword.index.service import SIZES, TRUNCATE
@@ -96,13 +95,12 @@ def _aspect(series: str) -> Aspect:
 
 async def _runs_json(info: Info, runs: Sequence[ShownRun]) -> list[Json]:
     names = await info.context.names(_RUN.actors(*(one.run for one in runs)))
-    node = await info.context.of(RetentionRuns).node_id()
-    return [_run_json(info, run, names, node) for run in runs]
+    return [_run_json(info, run, names) for run in runs]
 
 
-def _run_json(info: Info, shown: ShownRun, names: Mapping[str, str], node: str = "") -> Json:
+def _run_json(info: Info, shown: ShownRun, names: Mapping[str, str]) -> Json:
     run, operation = shown
-    under_way = None if operation is None else operation_json(info, TaskId(node, operation.number), operation, names)
+    under_way = None if operation is None else operation_json(info, operation, names)
     return _RUN(run, names) | {"state": shown.state, "operation": under_way}
 
 

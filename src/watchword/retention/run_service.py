@@ -18,8 +18,6 @@ from watchword.retention.run_store import RetentionRunStore
 
 @dataclass(slots=True)
 class RetentionRuns:
-    """What callers see of runs, and ask for."""
-
     _store: RetentionRunStore
     _authority: Authority
     _planner: RetentionPlanner
@@ -27,9 +25,6 @@ class RetentionRuns:
 
     async def authorize(self, caller: Caller, *any_of: Privilege) -> Grant:
         return await self._authority.authorize(caller, *(any_of or (TRUNCATE,)))
-
-    async def node_id(self) -> str:
-        return await self._store.node_id()
 
     async def plans(self, grant: Grant, series: str | None, start: int, count: int) -> tuple[int, list[SeriesPlan]]:
         """How many series there are, and what a run now would do to these, at most MAX_PLANS of them."""

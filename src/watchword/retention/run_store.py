@@ -162,21 +162,20 @@ class RetentionRunStore(RetentionStore, EventStore):
             return None
         state = await read_state_of(tx, plan.aspect)
         current = state.rule_of(plan.aspect)
+        operation = None
         if current is None or current.rule != run.rule:
-            return runs.ShownRun(await _change(tx, replace(run, state=runs.RunState.SUPERSEDED)), None)
-        if state.hold_of(plan.aspect) is not None:
-            return runs.ShownRun(await _change(tx, replace(run, state=runs.RunState.HELD)), None)
-        if run.plan is None or plan.rows_to_delete > run.plan.rows_to_delete:
-            run = await _change(tx, replace(run, plan=plan, approved_by=None, approved_at=None))
+            run = replace(run, state=runs.RunState.SUPERSEDED)
+        elif state.hold_of(plan.aspect) is not None:
+            run = replace(run, state=runs.RunState.HELD)
+        elif run.plan is None or plan.rows_to_delete > run.plan.rows_to_delete:
+            run = replace(run, plan=plan, approved_by=None, approved_at=None)
             await write_events(tx, precondition, [_event(Action.RETENTION_APPROVAL_NEEDED, run)], now)
-            return runs.ShownRun(run, None)
-        if not plan.rows_to_delete:
-            return runs.ShownRun(
-                await _change(tx, replace(run, state=runs.RunState.NOTHING_TO_REMOVE, plan=plan)), None
-            )
-        operation = await insert_operation(tx, precondition, plan, now)
-        changed = replace(run, state=runs.RunState.STARTED, plan=plan, operation=operation.number)
-        return runs.ShownRun(await _change(tx, changed), operation)
+        elif not plan.rows_to_delete:
+            run = replace(run, state=runs.RunState.NOTHING_TO_REMOVE, plan=plan)
+        else:
+            operation = await insert_operation(tx, precondition, plan, now)
+            run = replace(run, state=runs.RunState.STARTED, plan=plan, operation=operation.number)
+        return runs.ShownRun(await _change(tx, run), operation)
 
     @transaction
     async def supersede_run(self, tx: Transaction, number: int) -> None:

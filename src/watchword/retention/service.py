@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from watchword.authority.callers import Caller, Grant
 from watchword.authority.service import Authority
 from watchword.basics.errors import Fault, Reason
-from watchword.index.engine import TaskId
 from watchword.index.holds import Hold
-from watchword.index.service import TRUNCATE, TrackedOperation
+from watchword.index.rules import Operation
+from watchword.index.service import TRUNCATE
 from watchword.retention.rules import RetentionRule, RetentionState, StoredRule
 from watchword.retention.store import RetentionStore
 
@@ -49,12 +49,10 @@ class Retention:
             grant, lambda grant: self._store.delete_rule(grant.precondition, series, grant.require)
         )
 
-    async def hold(self, grant: Grant, series: str, reason: str) -> tuple[Hold, list[TrackedOperation]]:
+    async def hold(self, grant: Grant, series: str, reason: str) -> tuple[Hold, tuple[Operation, ...]]:
         """Set a hold. Return it and the operations on the series that are still active, which are cancelled."""
         grant.expect(TRUNCATE)
-        hold, active = await self._authority.change(grant, self._store.set_hold, series, reason)
-        node = await self._store.node_id() if active else ""
-        return hold, [TrackedOperation(TaskId(node, one.number), one) for one in active]
+        return await self._authority.change(grant, self._store.set_hold, series, reason)
 
     async def release(self, grant: Grant, series: str) -> None:
         """A hold that someone else set needs Release Retention Holds too."""

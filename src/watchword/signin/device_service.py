@@ -6,7 +6,6 @@ the session it approved in, whose limits apply. There is none once that session 
 
 import secrets
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
@@ -18,18 +17,8 @@ from watchword.basics.names import is_account
 from watchword.basics.networks import origin_of, origins_of
 from watchword.basics.secret import Secret
 from watchword.basics.times import DAY, Clock
-from watchword.signin.device_rules import (
-    CODE_MILLIS,
-    CONSONANTS,
-    INTERVAL,
-    USER_CODE,
-    Device,
-    DeviceLimits,
-    DeviceStatus,
-    check_user_code,
-    code_digests,
-    no_grant,
-)
+from watchword.signin import device_rules as rules
+from watchword.signin.device_rules import Device
 from watchword.signin.device_store import DeviceStore
 from watchword.signin.session_service import Sessions, SignInRate
 from watchword.tokens.issue_service import CreatedToken, Lifetime, TokenIssuer
@@ -49,20 +38,8 @@ _WITHDRAWN = frozenset(
 class StartedDevice(NamedTuple):
     code: Secret[str]
     user_code: str
-    seconds: int = CODE_MILLIS // 1_000
-    interval: int = INTERVAL // 1_000
-
-
-@dataclass(frozen=True, slots=True)
-class DeviceSettings:
-    clients: tuple[str, ...]
-    days: int
-    lifetimes: Lifetimes
-
-    @property
-    def seconds(self) -> int:
-        """The lifetime of the tokens: never over the longest that is allowed."""
-        return min(self.days * DAY, self.lifetimes.longest) // 1_000
+    seconds: int = rules.CODE_MILLIS // 1_000
+    interval: int = rules.INTERVAL // 1_000
 
 
 class Devices:
@@ -74,7 +51,9 @@ class Devices:
         issuer: TokenIssuer,
         salt: Secret[bytes],
         clock: Clock,
-        settings: DeviceSettings,
+        clients: tuple[str, ...],
+        days: int,
+        lifetimes: Lifetimes,
         new_code: Callable[[], Secret[str]],
     ) -> None:
         self._store = store
@@ -82,10 +61,10 @@ class Devices:
         self._sessions = sessions
         self._issuer = issuer
         self._clock = clock
-        self._clients = settings.clients
-        self.token_seconds = settings.seconds
+        self._clients = clients
+        self.token_seconds = min(days * DAY, lifetimes.longest) // 1_000
         self._new_code = new_code
-        self._digest, self._user_digest = code_digests(salt)
+        self._digest, self._user_digest = rules.code_digests(salt)
         self._tries = SignInRate(clock, WRONG_CODES, WRONG_CODE_INTERVAL)
         # Many people may share an address.
         self._address_tries = SignInRate(clock, 20 * WRONG_CODES, WRONG_CODE_INTERVAL // 20)
@@ -93,7 +72,8 @@ class Devices:
     async def start(self, client: str, host: str | None, scopes: tuple[str, ...] | None, peer: str) -> StartedDevice:
         self._check_client(client)
         while True:
-            started = StartedDevice(self._new_code(), "".join(secrets.choice(CONSONANTS) for _ in range(USER_CODE)))
+            user_code = "".join(secrets.choice(rules.CONSONANTS) for _ in range(rules.USER_CODE))
+            started = StartedDevice(self._new_code(), user_code)
             now = self._clock()
             origin, site, network = origins_of(peer)
             device = Device(
@@ -107,9 +87,9 @@ class Devices:
                 site=site,
                 network=network,
                 created_at=now,
-                ends_at=now + CODE_MILLIS,
+                ends_at=now + rules.CODE_MILLIS,
             )
-            if await self._store.add_device(device, DeviceLimits()):
+            if await self._store.add_device(device, rules.DeviceLimits()):
                 return started
 
     def authorize(self, caller: Caller) -> Awaitable[Grant]:
@@ -119,7 +99,7 @@ class Devices:
     async def find(self, grant: Grant, typed: str) -> Device:
         """The pending terminal with this user code. Wrong codes are limited; only they count."""
         grant.expect(MINIMUM)
-        code, caller = check_user_code(typed), grant.caller
+        code, caller = rules.check_user_code(typed), grant.caller
         address = origin_of(caller.peer)
         try:
             self._tries.check(caller.actor, "")  # an actor without tries uses none of its address
@@ -146,10 +126,10 @@ class Devices:
             # Better now than when the terminal polls.
             inherited(grant.caller.limits, Limits(device.scopes))
             grant.policies.require_scopes(grant.caller.actor, grant.caller.snapshot.groups, device.scopes)
-        status = DeviceStatus.APPROVED if approve else DeviceStatus.DENIED
+        status = rules.DeviceStatus.APPROVED if approve else rules.DeviceStatus.DENIED
         session_id = grant.caller.session_id
         assert session_id is not None, "only a session decides"
-        await self._authority.change(grant, self._store.decide_device, device, status, session_id, DeviceLimits())
+        await self._authority.change(grant, self._store.decide_device, device, status, session_id, rules.DeviceLimits())
         return device
 
     async def poll(self, code: Secret[str], client: str, peer: str, request_id: str) -> CreatedToken:
@@ -159,7 +139,7 @@ class Devices:
         # An unknown code causes no write.
         found = None if await self._store.get_device(device_id) is None else await self._store.poll_device(device_id)
         if found is None or found[0].client != client:
-            raise no_grant()
+            raise rules.no_grant()
         device, now = found
         if device.ends_at <= now:
             raise Fault(Reason.EXPIRED_TOKEN, "The device code has expired. Start again.")
@@ -167,9 +147,9 @@ class Devices:
             seconds = device.polled(now).interval // 1_000
             raise Fault(Reason.SLOW_DOWN, f"Poll every {seconds} seconds.")
         match device.status:
-            case DeviceStatus.PENDING:
+            case rules.DeviceStatus.PENDING:
                 raise Fault(Reason.AUTHORIZATION_PENDING, "The terminal is not approved yet. Poll again.")
-            case DeviceStatus.DENIED:
+            case rules.DeviceStatus.DENIED:
                 raise Fault(Reason.ACCESS_DENIED, "The request was denied in the browser.")
         try:
             return await self._redeem(device, peer, request_id)

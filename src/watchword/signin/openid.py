@@ -70,6 +70,8 @@ class _Provider:
 
 
 class OpenIdProvider:
+    """PROVIDER_UNAVAILABLE if it does not answer; INVALID_SIGN_IN if its answer is not valid."""
+
     def __init__(self, client: ClientRegistration, outbound: OutboundProcess, clock: Clock) -> None:
         self._client = client
         self._outbound = outbound

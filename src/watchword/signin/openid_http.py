@@ -12,7 +12,7 @@ import re
 import secrets
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from html import escape
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import parse_qsl
 
 from watchword.authority.rejections_service import RejectionLog
@@ -25,8 +25,11 @@ from watchword.http.pages import HEADERS, assets
 from watchword.http.requests import Header, Request, Response, read_form
 from watchword.signin.authentication_http import ACCEPTED
 from watchword.signin.session_http import PLAIN_COOKIE, SECURE_COOKIE, cookies_of, session_cookie
-from watchword.signin.session_rules import ClaimRules, IdentityProvider
+from watchword.signin.session_rules import ClaimRules
 from watchword.signin.session_service import Sessions, SignInRate
+
+if TYPE_CHECKING:
+    from watchword.signin.openid import OpenIdProvider
 
 SIGN_IN, CALLBACK, LOGOUT = "/sign-in", "/sign-in/callback", "/sign-in/logout"
 PAGES = frozenset({SIGN_IN, CALLBACK})
@@ -56,7 +59,7 @@ class PendingSignIn(NamedTuple):
 class SignInEndpoint:
     def __init__(
         self,
-        provider: IdentityProvider,
+        provider: "OpenIdProvider",
         sessions: Sessions,
         rejections: RejectionLog,
         seal: Seal,

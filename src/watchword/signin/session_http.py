@@ -11,7 +11,7 @@ loopback address or the public URL: another name that resolves to this machine m
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from watchword import __version__
@@ -25,8 +25,11 @@ from watchword.http.errors import NO_STORE, json_response, redact
 from watchword.http.own_user import is_loopback_host, not_of_own_user
 from watchword.http.requests import Header, Request, Response, read_json
 from watchword.signin.authentication_http import CONSOLE_HEADER, Authenticator
-from watchword.signin.session_rules import IdentityProvider, Session
+from watchword.signin.session_rules import Session
 from watchword.signin.session_service import Sessions
+
+if TYPE_CHECKING:
+    from watchword.signin.openid import OpenIdProvider
 
 SESSION = "/session"
 MAX_SIGN_IN = 64 * 1024
@@ -92,7 +95,7 @@ class SessionEndpoint:
     _authenticator: Authenticator
     _sessions: Sessions
     _actors: Actors
-    _provider: IdentityProvider | None
+    _provider: "OpenIdProvider | None"
     _own_url: str
     _data_dir: Path
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, NamedTuple, Protocol, TypeGuard
+from typing import Any, NamedTuple, TypeGuard
 from urllib.parse import quote, urlsplit
 
 from watchword.access.actor_rules import Profile, ProfileField
@@ -100,17 +100,9 @@ class SessionPage(NamedTuple):
     sessions: tuple[Session, ...]
 
 
-def no_session() -> Fault:
-    return Fault(Reason.SESSION_NOT_FOUND, "There is no session with this id.")
-
-
 def session_over() -> Fault:
     """The same for an ended session and for one that never existed."""
     return Fault(Reason.SESSION_OVER, "The session has ended. Sign in again.")
-
-
-def sessions_ended(actor: str, count: int) -> Event:
-    return Event(Action.SESSION_ENDED, actor, {"actorUrn": actor, "sessions": count})
 
 
 def session_identifier(salt: Secret[bytes]) -> Callable[[Secret[str]], str]:
@@ -277,14 +269,6 @@ def refused(message: str) -> Fault:
     return Fault(Reason.SIGN_IN_REFUSED, message)
 
 
-def other_identity() -> Fault:
-    """The same fault in both directions, so that the response does not reveal the other identity."""
-    return refused(
-        "This person and this actor do not belong together: one of them is linked to another. "
-        "Ask someone who manages policies to link them: watchword actor link"
-    )
-
-
 def _word(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value) if isinstance(value, str | int) else ""
 
@@ -302,23 +286,3 @@ def _profile(claims: Claims) -> Profile:
             with suppress(Fault):
                 profile[field] = check(value)
     return profile
-
-
-class IdentityProvider(Protocol):
-    """Where people sign in. PROVIDER_UNAVAILABLE if it does not answer; INVALID_SIGN_IN if its answer is not valid."""
-
-    @property
-    def issuer(self) -> str: ...
-
-    async def authorization_url(self, state: str, nonce: str, verifier: Secret[str]) -> str: ...
-
-    async def check_issuer(self, named: str | None) -> None:
-        """Of the answer to a sign-in: RFC 9207."""
-
-    async def claims(self, code: str, nonce: str, verifier: Secret[str], needed: frozenset[str]) -> dict[str, Any]:
-        """The claims of the person who signed in, those that are needed among them if the provider has them."""
-
-    async def logout_notice(self, token: str) -> LogoutNotice: ...
-
-    async def end_session_url(self, return_to: str) -> str | None:
-        """Where a person can end the session at the provider too. None: the provider offers none, or is unavailable."""

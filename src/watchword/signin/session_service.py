@@ -20,22 +20,8 @@ from watchword.basics.networks import origin_of
 from watchword.basics.secret import Secret
 from watchword.basics.times import HOUR, MINUTE, Clock
 from watchword.journal.preconditions import system_precondition
-from watchword.signin.session_rules import (
-    MOST_OF_ONE,
-    SIGN_INS_AN_HOUR,
-    FoundSession,
-    Identity,
-    LogoutNotice,
-    Membership,
-    Person,
-    Session,
-    SessionLimits,
-    SessionPage,
-    SignInMethod,
-    session_identifier,
-    session_over,
-    signed_in_too_often,
-)
+from watchword.signin import session_rules as rules
+from watchword.signin.session_rules import Session, SessionLimits
 from watchword.signin.session_store import SessionStore
 
 ADDRESS_BURST = 300
@@ -59,7 +45,7 @@ class SignInRate:
         full_at = max(self._full_at.get(key, now), now)
         wait = full_at - now - self._capacity
         if wait > 0:
-            raise signed_in_too_often(wait, whose)
+            raise rules.signed_in_too_often(wait, whose)
         return full_at
 
     def take(self, key: str, whose: str) -> None:
@@ -83,7 +69,7 @@ class SessionCaller(NamedTuple):
     """The caller of a session, and the session."""
 
     caller: Caller
-    found: FoundSession
+    found: rules.FoundSession
 
     @property
     def actor(self) -> str:
@@ -107,14 +93,14 @@ class Sessions:
     ) -> None:
         self._store = store
         self._authority = authority
-        self._digest = session_identifier(salt)
+        self._digest = rules.session_identifier(salt)
         self._clock = clock
         self._limits = limits
         self._new_id = new_id
         self.issuer = issuer
         """Of the identity provider, if there is one."""
         self._addresses = SignInRate(clock, ADDRESS_BURST, ADDRESS_INTERVAL)
-        self._holders = SignInRate(clock, SIGN_INS_AN_HOUR, HOUR // SIGN_INS_AN_HOUR)
+        self._holders = SignInRate(clock, rules.SIGN_INS_AN_HOUR, HOUR // rules.SIGN_INS_AN_HOUR)
 
     async def sign_in(self, caller: Caller) -> tuple[Secret[str], Session]:
         """The secret id for the browser, and the session. A sign-in that its token or actor may not have does not count
@@ -124,17 +110,17 @@ class Sessions:
         if caller.ends_at is not None:
             session = session._replace(ends_at=min(session.ends_at, caller.ends_at))
         precondition = session.precondition(caller.peer, caller.request_id)
-        add = partial(self._store.add_session, precondition, session, MOST_OF_ONE, SIGN_INS_AN_HOUR)
+        add = partial(self._store.add_session, precondition, session, rules.MOST_OF_ONE, rules.SIGN_INS_AN_HOUR)
         await self._add(session, add)
         return session_id, session
 
-    async def sign_in_person(self, person: Person, peer: str, request_id: str) -> tuple[Secret[str], Session]:
+    async def sign_in_person(self, person: rules.Person, peer: str, request_id: str) -> tuple[Secret[str], Session]:
         """Sign in a person whom the identity provider has named."""
         session_id, session = self._new(person.actor, None, peer)
         issuer, subject = person.identity
         session = session._replace(issuer=issuer, subject=subject, sid=person.sid)
         precondition = session.precondition(peer, request_id)
-        add = partial(self._store.sign_in, precondition, person, session, MOST_OF_ONE, SIGN_INS_AN_HOUR)
+        add = partial(self._store.sign_in, precondition, person, session, rules.MOST_OF_ONE, rules.SIGN_INS_AN_HOUR)
         await self._add(session, add)
         return session_id, session
 
@@ -162,8 +148,8 @@ class Sessions:
     async def authenticate(self, session_id: Secret[str], peer: str, request_id: str, *, local: bool) -> SessionCaller:
         """Rejected as its token would be. A session of local mode is accepted only in a local request."""
         found = await self.find(self._digest(session_id))
-        if found.session.method is SignInMethod.LOCAL and not local:
-            raise session_over()
+        if found.session.method is rules.SignInMethod.LOCAL and not local:
+            raise rules.session_over()
         if found.session.token_id is None:
             actor = found.session.actor
             caller = Caller(actor, await self._authority.claim(actor, "actor"), None, peer, request_id)
@@ -173,11 +159,11 @@ class Sessions:
         await self._touch(found.session)
         return SessionCaller(caller._replace(session_id=found.session.id), found)
 
-    async def find(self, session_id: str) -> FoundSession:
+    async def find(self, session_id: str) -> rules.FoundSession:
         """The session with this digest, unless it has ended."""
         found = await self._store.find_session(session_id)
         if found is None or found.session.seen_at <= self._clock() - self._limits.idle:
-            raise session_over()
+            raise rules.session_over()
         return found
 
     async def sign_out(self, session_id: Secret[str], peer: str, request_id: str) -> Session | None:
@@ -198,7 +184,7 @@ class Sessions:
         """
         return await self._authority.authorize(caller, *_required(caller, actor))
 
-    async def list(self, grant: Grant, actor: str | None, start: int, count: int) -> SessionPage:
+    async def list(self, grant: Grant, actor: str | None, start: int, count: int) -> rules.SessionPage:
         grant.expect(*_required(grant.caller, actor))
         return await self._store.sessions(actor, self._clock() - self._limits.idle, start, count)
 
@@ -213,18 +199,18 @@ class Sessions:
 
         await self._authority.write(grant, write)
 
-    async def end_by_notice(self, notice: LogoutNotice, peer: str, request_id: str) -> None:
+    async def end_by_notice(self, notice: rules.LogoutNotice, peer: str, request_id: str) -> None:
         """The identity provider says that a person signed out there."""
         await self._store.end_sessions_by_notice(system_precondition(peer, request_id), notice)
 
     async def authorize_link(self, caller: Caller) -> Grant:
         return await self._authority.authorize(caller, Privilege.MANAGE_POLICIES)
 
-    async def membership(self, grant: Grant, actor: str) -> Membership:
+    async def membership(self, grant: Grant, actor: str) -> rules.Membership:
         grant.expect(Privilege.MANAGE_POLICIES)
         return await self._store.membership(actor)
 
-    async def link(self, grant: Grant, actor: str, identity: Identity | None) -> None:
+    async def link(self, grant: Grant, actor: str, identity: rules.Identity | None) -> None:
         grant.expect(Privilege.MANAGE_POLICIES)
         if is_account(actor):
             raise invalid("actorUrn", "actorUrn must not be a service account: it cannot sign in.")

@@ -22,20 +22,8 @@ from watchword.database.transaction import (
 from watchword.journal.events import Action, Event
 from watchword.journal.preconditions import WritePrecondition, system_precondition
 from watchword.journal.store import write_events
-from watchword.signin.session_rules import (
-    FoundSession,
-    Identity,
-    LinkedIdentity,
-    LogoutNotice,
-    Membership,
-    Person,
-    Session,
-    SessionPage,
-    no_session,
-    other_identity,
-    sessions_ended,
-    signed_in_too_often,
-)
+from watchword.signin import session_rules as rules
+from watchword.signin.session_rules import Session
 
 _ADD = rows.insert("sessions", rows.SESSION)
 # The limit is none: only the offset counts.
@@ -70,7 +58,7 @@ class SessionStore(SqlPart):
         self,
         tx: Transaction,
         precondition: WritePrecondition,
-        person: Person,
+        person: rules.Person,
         session: Session,
         most: int,
         an_hour: int,
@@ -90,23 +78,22 @@ class SessionStore(SqlPart):
         await _add(tx, precondition, session, most, an_hour, now)
 
     @abstractmethod
-    async def find_session(self, session_id: str) -> FoundSession | None:
+    async def find_session(self, session_id: str) -> rules.FoundSession | None:
         """The session with this digest, if it has not ended, and its token, in one read."""
 
     @transaction
     async def touch_session(self, tx: Transaction, session_id: str, at: int) -> None:
-        """Note that the session is in use."""
         await tx.execute("UPDATE sessions SET seen_at = $2 WHERE id = $1 AND seen_at < $2", session_id, at)
 
     @snapshot
     async def sessions(
         self, tx: Transaction, actor: str | None, seen_after: int, start: int, count: int
-    ) -> SessionPage:
+    ) -> rules.SessionPage:
         """The live sessions of an actor, or of all, that were used after this time, the last used first."""
         live = "sessions WHERE ends_at > $1 AND seen_at > $2" + ("" if actor is None else " AND actor_urn = $3")
         bound = [await tx.now(), seen_after, *([] if actor is None else [actor])]
         total, found = await page(tx, rows.SESSION, live, "seen_at DESC, id", start, count, bound)
-        return SessionPage(total, tuple(Session(*row) for row in found))
+        return rules.SessionPage(total, tuple(Session(*row) for row in found))
 
     @transaction
     async def end_session(
@@ -117,7 +104,7 @@ class SessionStore(SqlPart):
         mine = "id = $1 AND ($2::text IS NULL OR actor_urn = $2::text)"
         ended = await tx.fetch(f"DELETE FROM sessions WHERE {mine} RETURNING {rows.SESSION}", session_id, actor)
         if not ended:
-            raise no_session()
+            raise Fault(Reason.SESSION_NOT_FOUND, "There is no session with this id.")
         await write_events(tx, precondition, [Session(*ended[0]).event(Action.SESSION_ENDED)], now)
 
     @transaction
@@ -128,7 +115,7 @@ class SessionStore(SqlPart):
 
     @transaction
     async def end_sessions_by_notice(
-        self, tx: Transaction, precondition: WritePrecondition, notice: LogoutNotice
+        self, tx: Transaction, precondition: WritePrecondition, notice: rules.LogoutNotice
     ) -> int:
         """End the sessions that the notice names, unless they began after it; returns how many."""
         now = await check_precondition(tx, precondition)
@@ -144,27 +131,27 @@ class SessionStore(SqlPart):
         return await delete_oldest(tx, "sessions", "id", "ends_at", await tx.now() + 1, most)
 
     @snapshot
-    async def membership(self, tx: Transaction, actor: str) -> Membership:
+    async def membership(self, tx: Transaction, actor: str) -> rules.Membership:
         row = await tx.fetchrow(_IDENTITY_OF, actor)
         groups = await tx.fetch(
             "SELECT group_urn, external FROM group_members WHERE actor_urn = $1 ORDER BY group_urn", actor
         )
-        return Membership(
+        return rules.Membership(
             tuple(urn for urn, external in groups if not external),
             tuple(urn for urn, external in groups if external),
-            None if row is None else LinkedIdentity(Identity(*row[:2]), *row[3:]),
+            None if row is None else rules.LinkedIdentity(rules.Identity(*row[:2]), *row[3:]),
         )
 
     @transaction
     async def link_actor(
-        self, tx: Transaction, precondition: WritePrecondition, actor: str, identity: Identity | None
+        self, tx: Transaction, precondition: WritePrecondition, actor: str, identity: rules.Identity | None
     ) -> None:
         """Link an actor to a person, or to none; its groups and sessions by sign-in end. IDENTITY_LINKED if the person
         is linked to another actor.
         """
         now = await check_precondition(tx, precondition, exclusive=[POLICIES, actor_lock(actor)])
         before = await tx.fetchrow(_IDENTITY_OF, actor)
-        if (None if before is None else Identity(*before[:2])) == identity:
+        if (None if before is None else rules.Identity(*before[:2])) == identity:
             return
         if identity is not None and (other := await tx.fetchval(_LINKED_TO, *identity)) is not None:
             raise Fault(Reason.IDENTITY_LINKED, f"This person is linked to {other}. Unlink that first.", actorUrn=other)
@@ -202,7 +189,8 @@ async def end_sessions(
     ends = await tx.fetch(f"DELETE FROM sessions WHERE actor_urn = $1{which} RETURNING ends_at", actor)
     live = sum(1 for (ends_at,) in ends if ends_at > now)
     if live:
-        await write_events(tx, precondition, [sessions_ended(actor, live)], now)
+        event = Event(Action.SESSION_ENDED, actor, {"actorUrn": actor, "sessions": live})
+        await write_events(tx, precondition, [event], now)
     return live
 
 
@@ -215,7 +203,7 @@ async def _add(
 ) -> None:
     earlier = await tx.fetchval(_EARLIER, session.holder, now - HOUR, an_hour - 1)
     if earlier is not None:
-        raise signed_in_too_often(earlier + HOUR - now, session.whose)
+        raise rules.signed_in_too_often(earlier + HOUR - now, session.whose)
     # Before the new session is added: its time may not be later than the others'.
     of = "token_id = $1" if session.token_id is not None else "actor_urn = $1 AND token_id IS NULL"
     await tx.execute(_SURPLUS.format(of=of), session.holder, most - 1)
@@ -223,17 +211,21 @@ async def _add(
     await write_events(tx, precondition, [session.event(Action.SESSION_STARTED)], now)
 
 
-async def _link_first(tx: Transaction, person: Person, now: int) -> list[Event]:
+async def _link_first(tx: Transaction, person: rules.Person, now: int) -> list[Event]:
     """The first sign-in links the person and the actor; later ones must be of the same two."""
     row = await tx.fetchrow(_IDENTITY_OF, person.actor)
     linked_to = await tx.fetchval(_LINKED_TO, *person.identity)
-    if (row is not None and Identity(*row[:2]) != person.identity) or linked_to not in (None, person.actor):
-        raise other_identity()
+    if (row is not None and rules.Identity(*row[:2]) != person.identity) or linked_to not in (None, person.actor):
+        # The same in both directions, so that the response does not reveal the other identity.
+        raise rules.refused(
+            "This person and this actor do not belong together: one of them is linked to another. "
+            "Ask someone who manages policies to link them: watchword actor link"
+        )
     await tx.execute(_PUT_IDENTITY, *person.identity, person.actor, now, now)
     return [] if row is not None else [_linked(person.actor, person.identity)]
 
 
-async def _replace_groups(tx: Transaction, person: Person) -> list[Event]:
+async def _replace_groups(tx: Transaction, person: rules.Person) -> list[Event]:
     made_here = f"SELECT urn FROM groups WHERE urn {tx.dialect.any_of('$1')}"
     refused = {urn for (urn,) in await tx.fetch(made_here, sorted(person.groups))}
     return await _set_groups(tx, person.actor, person.groups - refused, frozenset(refused))
@@ -256,6 +248,6 @@ async def _set_groups(tx: Transaction, actor: str, groups: frozenset[str], refus
     return [Event(Action.ACTOR_GROUPS_CHANGED, actor, {name: list(urns) for name, urns in detail.items() if urns})]
 
 
-def _linked(actor: str, identity: Identity | None, **ended: int) -> Event:
+def _linked(actor: str, identity: rules.Identity | None, **ended: int) -> Event:
     """Without the subject, which is personal. With how much of the person before ended."""
     return Event(Action.ACTOR_LINKED, actor, {"issuer": None if identity is None else identity.issuer, **ended})

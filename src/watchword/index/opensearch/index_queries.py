@@ -11,10 +11,10 @@ Searches: an answer is about every row or an error. A shard that does not answer
 
 import re
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from watchword.basics.errors import Fault, Reason
+from watchword.basics.times import iso
 from watchword.index.engine import DeletionPage, TaskId
 from watchword.index.indices import TIME, URN
 from watchword.index.opensearch.cluster_client import ClusterClient, reading, unavailable
@@ -33,7 +33,6 @@ TIMED: Query = {"exists": {"field": TIME}}
 UNTIMED: Query = {"bool": {"must_not": [TIMED]}}
 _LAST_NANOS = 9_223_372_036_853
 """Milliseconds; a date_nanos field rejects later times."""
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,254}", re.ASCII)
 _PART = re.compile(r"[a-z0-9_-]{0,128}", re.ASCII)
 _TAG = re.compile(r"[!-~]{1,200}", re.ASCII)
@@ -106,14 +105,10 @@ def time_range(kind: str | None, **limits: int) -> Query:
         return {"range": {TIME: {**limits, "format": "epoch_millis"}}}
     try:
         # Elasticsearch 7 rejects negative milliseconds.
-        texts = {word: _iso(limit) for word, limit in limits.items()}
+        texts = {word: iso(limit) for word, limit in limits.items()}
     except OverflowError:
         return NOTHING
     return {"range": {TIME: {**texts, "format": "strict_date_optional_time"}}}
-
-
-def _iso(millis: int) -> str:
-    return (_EPOCH + timedelta(milliseconds=millis)).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def span_query(kind: str | None, low: int | None, high: int | None) -> Query:
