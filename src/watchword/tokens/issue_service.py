@@ -19,7 +19,8 @@ from watchword.basics.times import Clock, Duration
 from watchword.basics.times import iso as iso_time
 from watchword.journal.preconditions import WritePrecondition
 from watchword.tokens.idempotency import HEADER, IdempotencyRecord, IdempotentRequest, Repeated, key_reused
-from watchword.tokens.keys import Claims, Keys
+from watchword.tokens.keys import Claims
+from watchword.tokens.keys_service import KeyRing
 from watchword.tokens.lifetimes import Lifetimes
 from watchword.tokens.list_service import ACCOUNTS, MANAGE_ALL, MINIMUM, VisibleTokens
 from watchword.tokens.rules import Issue, RotationWindow, TokenRecord, TokenRequest, TokenType, check_rotates
@@ -62,7 +63,7 @@ class TokenIssuer:
     store: TokenStore
     authority: Authority
     visible: VisibleTokens
-    signer: Keys
+    signer: KeyRing
     salt: Secret[bytes]
     lifetimes: Lifetimes
     max_live: int
