@@ -5,8 +5,7 @@ from typing import Any
 
 import orjson
 
-from watchword.access.policy_store import STORED_POLICIES, policy_change, put_first_policies
-from watchword.access.resource_store import STORED_RESOURCES
+from watchword.access.policy_store import STORED_POLICIES, STORED_RESOURCES, policy_change, put_first_policies
 from watchword.accounts.declared_rules import Entity
 from watchword.accounts.declared_store import STORED_ENTITIES, find_entities
 from watchword.authority.declared_parts_store import StoredPart
