@@ -112,10 +112,6 @@ class TokenRequest:
     limits: Limits = UNLIMITED
 
 
-def token_id(token: bytes, salt: Secret[bytes]) -> str:
-    return identifier(salt)(token)
-
-
 def identifier(salt: Secret[bytes], datahub_salt: Secret[bytes] | None = None) -> Callable[[bytes], str]:
     """A function that computes token ids. Without DataHub's salt, its tokens get ids that no record has."""
     own = salt.reveal()
