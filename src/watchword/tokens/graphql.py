@@ -270,7 +270,7 @@ def _uses_by_day(record: TokenRecord, days: int | None, now: int) -> list[Json]:
 
 
 async def allowed_durations(_: Any, info: Info) -> list[str]:
-    return [duration.name for duration in info.context.of(TokenIssuer).allowed_durations]
+    return info.context.of(TokenIssuer).lifetimes.names
 
 
 def _limits(input: Json) -> Limits:

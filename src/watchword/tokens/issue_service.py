@@ -66,10 +66,6 @@ class TokenIssuer:
     clock: Clock
     counters: TokenCounters
 
-    @property
-    def allowed_durations(self) -> tuple[Duration, ...]:
-        return tuple(duration for duration in Duration if duration in self.lifetimes.allowed)
-
     async def authorize_derive(self, caller: Caller) -> Grant:
         grant = await self.authority.authorize(caller, MINIMUM)
         if caller.bearer_id is None:
