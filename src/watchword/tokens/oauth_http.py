@@ -54,7 +54,6 @@ _OAUTH_REASONS = frozenset(
     }
 )
 
-
 CallerOf = Callable[[Bearer, Request], Caller]
 """The caller with this token, which must be for this service."""
 

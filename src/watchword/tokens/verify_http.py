@@ -36,12 +36,9 @@ MAX_QUERY = 16_384
 """Characters. Beyond it the answer is 403: gateways treat most other statuses as failures of the service."""
 NO_SCOPES = ("x-auth-scopes", "")
 
-
 # A parameter that may begin with the prefix, in either case and percent-encoded. The regex skips the others quickly.
 _PARAMETER = re.compile(rb"(?<![^&])((?:[wW]|%[57]7)[^&=]{9,})=?([^&]*)")
 _ENCODED_PREFIX = 3 * len(PREFIX)
-
-
 # A parameter that its author may have meant as one of ours.
 _LOOKALIKE = re.compile(rb"(?<![^&])((?:watchword[-_])?(?:scopes?|privileges?|audience))(?==)", re.IGNORECASE)
 WARN_SECONDS = 600.0
