@@ -4,7 +4,6 @@ A policy file declares them, with a name for the path and an id, which a token's
 creates and updates its resources; with pruning, those that it no longer declares are deleted.
 """
 
-import ipaddress
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 from urllib.parse import urlsplit
@@ -13,6 +12,7 @@ from watchword.authority.declared_parts import NEEDED, Json, ListFields, Part, d
 from watchword.authority.limits import AudienceLimit
 from watchword.basics.errors import invalid
 from watchword.basics.names import check_lower_id
+from watchword.basics.networks import is_loopback
 
 
 class Resource(NamedTuple):
@@ -28,8 +28,9 @@ def _check_id(word: str, field: str) -> str:
         return word
     try:
         parts = urlsplit(word)
-        secure = parts.scheme == "https" or (parts.scheme == "http" and _is_loopback(parts.hostname or ""))
-        valid = secure and bool(parts.hostname) and "#" not in word and "@" not in parts.netloc
+        host = parts.hostname or ""
+        is_local = parts.scheme == "http" and (host == "localhost" or is_loopback(host))
+        valid = (parts.scheme == "https" or is_local) and bool(host) and "#" not in word and "@" not in parts.netloc
     except ValueError:
         valid = False
     if not valid:
@@ -39,13 +40,6 @@ def _check_id(word: str, field: str) -> str:
             "Only an address on loopback may begin with http.",
         )
     return word
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 class ResourcePart(Part[Resource]):

@@ -54,6 +54,14 @@ def origins_of(peer: str) -> tuple[str, str, str]:
     return origin_of(peer), subscriber_of(peer, IPV6_SITE_BITS), network_of(peer)
 
 
+def is_loopback(text: str) -> bool:
+    """Whether this is an address of loopback. An IPv4 address that is mapped to IPv6 is not."""
+    try:
+        return ipaddress.ip_address(text).is_loopback
+    except ValueError:
+        return False
+
+
 def parse_address(text: str) -> Address | None:
     """An IPv4 address in place of the IPv6 address that it is mapped to."""
     try:

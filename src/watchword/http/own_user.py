@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from watchword.basics.files import user_name
+from watchword.basics.networks import is_loopback
 from watchword.http.requests import Request
 
 MAX_HEADER_NAME = 60
@@ -64,13 +65,6 @@ def not_of_own_user(request: Request) -> str | None:
 
 def is_forwarded(name: str) -> bool:
     return name in _FORWARDED or name.startswith(_FORWARDED_PREFIXES)
-
-
-def is_loopback(address: str) -> bool:
-    try:
-        return ipaddress.ip_address(address).is_loopback
-    except ValueError:
-        return False
 
 
 def is_loopback_host(host: str) -> bool:
