@@ -184,7 +184,6 @@ def _values(policy: Policy) -> tuple[Any, ...]:
 
 
 def _detail(policy: Policy) -> dict[str, Detail]:
-    """The detail of an event."""
     detail: dict[str, Detail] = {
         "name": policy.name,
         "state": policy.state.value,

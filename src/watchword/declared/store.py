@@ -33,7 +33,6 @@ STORED_PARTS: tuple[StoredPart[Any], ...] = (
 class DeclaredSetStore(SqlPart):
     @snapshot
     async def plan_set(self, tx: Transaction, declared: DeclaredSet, *, prune: bool) -> SetPlan:
-        """What applying the set would change."""
         return await _plan(tx, declared, prune=prune)
 
     @transaction
@@ -56,7 +55,6 @@ class DeclaredSetStore(SqlPart):
 
     @snapshot
     async def entities(self, tx: Transaction, set_name: str, declared: Sequence[Entity]) -> Sequence[Entity]:
-        """The groups and accounts that are declared or belong to the set."""
         return await find_entities(tx, set_name, declared)
 
     async def last_start(self) -> LastStart | None:

@@ -170,7 +170,6 @@ def _charge(context: Context, search: Search) -> None:
 
 
 def _charge_time(context: Context, search: Search, seconds: float) -> None:
-    """Charge the time that the search took."""
     if _is_charged(context, search):
         context.meter.charge(seconds)
 

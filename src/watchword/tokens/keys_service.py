@@ -144,7 +144,6 @@ class KeyRing:
             self._key = self._opened(newest)
 
     def sign(self, claims: Claims) -> Signed:
-        """The token, and the key it was signed with."""
         assert self._key is not None
         return self._signed(claims, self._key)
 

@@ -103,8 +103,6 @@ class TokenRecord(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TokenRequest:
-    """A validated request for a token."""
-
     type: TokenType
     actor_urn: str
     name: str

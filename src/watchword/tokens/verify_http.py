@@ -138,7 +138,6 @@ class ForwardAuth:
             raise Fault(Reason.WRONG_RESOURCE, f"The token's audience does not contain {resource}.")
 
     def _check(self, limits: Limits, rights: EffectiveRights, required: list[Requirement]) -> None:
-        """Raise unless every requirement holds."""
         if len(required) > MAX_REQUIREMENTS:
             raise Fault(Reason.MISSING_SCOPE, f"The gateway sends more than {MAX_REQUIREMENTS} requirements.")
         for kind, value in required:
