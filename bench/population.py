@@ -18,7 +18,7 @@ from bench.fill import fill, filled_actor, filled_id, is_revoked
 from watchword.app import wiring
 from watchword.basics.secret import Secret
 from watchword.settings import Settings, load
-from watchword.tokens.rules import token_id
+from watchword.tokens.rules import identifier
 
 TOKENS_OF_AN_ACTOR = 100
 MOST_CALLERS = 1_000
@@ -106,4 +106,4 @@ def text_of(number: int) -> str:
 
 
 def _id(number: int, salt: Secret[bytes]) -> str:
-    return token_id(text_of(number).encode(), salt)
+    return identifier(salt)(text_of(number).encode())

@@ -10,7 +10,7 @@ from tests.support.strategies import NOW, characters, names, records, times
 from watchword.basics.errors import Fault, Reason
 from watchword.basics.names import MAX_DESCRIPTION, MAX_NAME, check_description, check_name
 from watchword.basics.secret import Secret
-from watchword.tokens.rules import TokenRecord, TokenStatus, TokenType, check_token_id, token_id
+from watchword.tokens.rules import TokenRecord, TokenStatus, TokenType, check_token_id, identifier
 
 
 @given(records(), times)
@@ -36,7 +36,7 @@ def test_token_expires_at_the_exact_millisecond() -> None:
 
 @given(st.binary(max_size=200), st.binary(min_size=32, max_size=32))
 def test_token_id_is_base64_of_the_salted_digest(token: bytes, salt: bytes) -> None:
-    made = token_id(token, Secret(salt))
+    made = identifier(Secret(salt))(token)
     assert made == b64encode(hashlib.sha256(token + salt).digest()).decode()
     assert len(made) == 44
     assert check_token_id(made, "tokenId") == made

@@ -10,8 +10,6 @@ from watchword.basics.names import MAX_URN, USER_PREFIX, check_email, check_name
 from watchword.basics.paging import DEFAULT_COUNT, check_page_size
 
 MAX_GROUPS_SHOWN = 100
-
-
 MAX_LIVE_COUNTED = 1_000  # tokens of each actor in a list
 
 

@@ -91,5 +91,4 @@ class Actors:
 
 
 def _may_see(grant: Grant) -> bool:
-    """Whether the caller may see other actors."""
     return any(grant.may(privilege) for privilege in SEE_ACTORS)

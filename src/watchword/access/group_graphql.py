@@ -6,13 +6,7 @@ from watchword.access.directory_graphql import group_json, users_json
 from watchword.access.group_service import Groups
 from watchword.authority.policies import MAX_ENTRIES
 from watchword.basics.errors import invalid
-from watchword.basics.names import (
-    check_actor,
-    check_description,
-    check_group,
-    check_name,
-    check_short_id,
-)
+from watchword.basics.names import check_actor, check_description, check_group, check_name, check_short_id
 from watchword.http.graphql.context import Info, page_of, query_of
 from watchword.http.graphql.shapes import Json
 

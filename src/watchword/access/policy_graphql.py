@@ -13,13 +13,7 @@ from watchword.authority.policies import Policy, parse_policy
 from watchword.authority.privileges import ESCALATING, Privilege, included, right_name, right_of
 from watchword.authority.resources import RESOURCE_PART
 from watchword.basics.errors import invalid
-from watchword.basics.names import (
-    DATAHUB_POLICY_PREFIX,
-    ShownActor,
-    check_actor,
-    check_urn,
-    policy_urn,
-)
+from watchword.basics.names import DATAHUB_POLICY_PREFIX, ShownActor, check_actor, check_urn, policy_urn
 from watchword.http.graphql.context import Info, page_of
 from watchword.http.graphql.shapes import Json, Shape
 

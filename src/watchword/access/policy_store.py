@@ -1,16 +1,20 @@
-"""Policies. Every change that can alter a decision advances the policy version."""
+"""Policies, and the resources that policy files declare. Every change that can alter a decision advances the policy
+version.
+"""
 
 from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
-from watchword.access.policy_rows import POLICY, policy_of
-from watchword.access.resource_store import resources_of
+import orjson
+
 from watchword.authority.declared_parts import Change, ChangeKind
 from watchword.authority.declared_parts_store import StoredPart
-from watchword.authority.policies import POLICY_PART, Policy, editable
+from watchword.authority.policies import POLICY_PART, Policy, PolicySource, PolicyState, editable
 from watchword.authority.policy_set import PolicySet
+from watchword.authority.privileges import Privilege
+from watchword.authority.resources import RESOURCE_PART, Resource
 from watchword.authority.store import check_precondition, groups_by_actor
 from watchword.basics.errors import Fault, Reason
 from watchword.database import rows
@@ -19,6 +23,7 @@ from watchword.journal.events import Action, Detail, Event
 from watchword.journal.preconditions import WritePrecondition
 from watchword.journal.store import write_events
 
+POLICY = "urn, name, description, state, privileges, users, groups, all_users, scopes, source, set_name"
 _ALL = f"SELECT {POLICY} FROM policies ORDER BY name, urn"
 # The version comes with every row, and on a row of its own if there is no policy; the resources come with the first
 # row: one statement, one snapshot.
@@ -27,10 +32,16 @@ SELECT s.policy_version, CASE WHEN row_number() OVER (ORDER BY p.name, p.urn) = 
     {policy} FROM state AS s LEFT JOIN policies AS p ON true ORDER BY p.name, p.urn"""
 _GET = f"SELECT {POLICY} FROM policies WHERE urn = $1"
 _PUT = rows.put("policies", POLICY, "urn")
+_ADD_RESOURCE = rows.insert("resources", rows.RESOURCE)
 _ACTIONS = {
     ChangeKind.CREATE: Action.POLICY_CREATED,
     ChangeKind.UPDATE: Action.POLICY_UPDATED,
     ChangeKind.DELETE: Action.POLICY_DELETED,
+}
+_RESOURCE_ACTIONS = {
+    ChangeKind.CREATE: Action.RESOURCE_CREATED,
+    ChangeKind.UPDATE: Action.RESOURCE_UPDATED,
+    ChangeKind.DELETE: Action.RESOURCE_DELETED,
 }
 
 
@@ -49,12 +60,13 @@ async def policy_change(
 
 class PolicyStore(SqlPart):
     async def policies(self) -> PolicySet:
-        resources = f"{self._db.dialect.json_rows(rows.RESOURCE)} FROM resources"
-        sql = _ALL_WITH_VERSION.format(resources=resources, policy=rows.columns("p", POLICY))
+        as_json = f"{self._db.dialect.json_rows(rows.RESOURCE)} FROM resources"
+        sql = _ALL_WITH_VERSION.format(resources=as_json, policy=rows.columns("p", POLICY))
         found = await self._db.fetch(sql)
         version, resources_text, *_ = found[0]
         policies = tuple(policy_of(row[2:]) for row in found if row[2] is not None)
-        return PolicySet(version, policies, resources_of(resources_text))
+        resources = tuple(sorted(Resource(*row) for row in orjson.loads(resources_text)))
+        return PolicySet(version, policies, resources)
 
     @snapshot
     async def memberships(
@@ -139,6 +151,28 @@ STORED_POLICIES = StoredPart(
 )
 
 
+async def _find_resources(tx: Transaction) -> list[Resource]:
+    return [Resource(*row) for row in await tx.fetch(f"SELECT {rows.RESOURCE} FROM resources ORDER BY name")]
+
+
+async def _apply_resources(tx: Transaction, changes: Sequence[Change[Resource]]) -> list[Event]:
+    # All old ones first: two resources may swap their ids.
+    old = [change.name for change in changes if change.before is not None]
+    await tx.execute(f"DELETE FROM resources WHERE name {tx.dialect.any_of('$1')}", old)
+    await tx.executemany(_ADD_RESOURCE, [change.after for change in changes if change.after is not None])
+    return [
+        Event(_RESOURCE_ACTIONS[change.kind], change.name, {"id": change.newest.id, "set": change.newest.set_name})
+        for change in changes
+    ]
+
+
+STORED_RESOURCES = StoredPart(
+    RESOURCE_PART,
+    find=lambda tx, *_: _find_resources(tx),
+    apply=lambda tx, _by, changes, *_: _apply_resources(tx, changes),
+)
+
+
 def _values(policy: Policy) -> tuple[Any, ...]:
     detail = _detail(policy)
     privileges, users, groups, scopes = [
@@ -150,7 +184,6 @@ def _values(policy: Policy) -> tuple[Any, ...]:
 
 
 def _detail(policy: Policy) -> dict[str, Detail]:
-    """The detail of an event."""
     detail: dict[str, Detail] = {
         "name": policy.name,
         "state": policy.state.value,
@@ -172,6 +205,14 @@ def _event(change: Change[Policy]) -> Event:
         if before is not None and (removed := before.users - after.users):
             detail["removedUsers"] = sorted(removed)
     return Event(_ACTIONS[change.kind], change.name, detail)
+
+
+def policy_of(row: rows.Row) -> Policy:
+    urn, name, description, state, privileges, users, groups, all_users, scopes, source, set_name = row
+    named = frozenset(Privilege[word] for word in orjson.loads(privileges))
+    users, groups, scopes = (frozenset(orjson.loads(text)) for text in (users, groups, scopes))
+    plain = (urn, name, description, PolicyState(state))
+    return Policy(*plain, named, users, groups, bool(all_users), scopes, PolicySource(source), set_name)
 
 
 def _policy(row: rows.Row | None) -> Policy | None:

@@ -80,6 +80,5 @@ async def _apply_group(tx: Transaction, change: Change[Entity]) -> list[Event]:
         await tx.execute(_PUT_GROUP, group.urn, group.name, group.description, group.set_name)
         action = Action.GROUP_CREATED if before is None else Action.GROUP_UPDATED
         events.append(Event(action, group.urn, {"name": group.name, "set": group.set_name}))
-    was = frozenset[str]() if before is None else before.members
-    added, removed = sorted(group.members - was), sorted(was - group.members)
-    return events + await change_members_of(tx, group.urn, group.name, added, removed)
+    removed = frozenset[str]() if before is None else before.members - group.members
+    return events + await change_members_of(tx, group.urn, group.name, group.members, removed)

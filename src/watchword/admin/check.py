@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import apsw
 import orjson
 
-from watchword.access.policy_rows import POLICY, policy_of
+from watchword.access.policy_store import POLICY, policy_of
 from watchword.accounts.rules import AccountGain
 from watchword.accounts.store import account_gains
 from watchword.admin.rules import SealedSecrets

@@ -152,7 +152,7 @@ class Services(StoreServices):
             None if target is None else EventStream(store, self.feed, open_sink(target), new_id(), metrics.streamed)
         )
         self.counter = TokenCounter(store, clock)
-        self.overview = TokenOverview(store, authority, self.counter, self.rejections, clock)
+        self.overview = TokenOverview(store, self.counter, self.rejections, clock)
         self.expiry = ExpiryNotices(store, settings.expiry_notice_days, new_id())
         self.purge = Purge(_purges(settings, store), busy=("deliveries", "events"))
         kinds = settings.mail_rules.kinds if settings.smtp_url else frozenset()

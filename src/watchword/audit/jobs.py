@@ -10,17 +10,9 @@ from watchword.journal.events import CursorLost, EventSink
 from watchword.journal.store import EventStore
 
 POLL_SECONDS = 0.5
-
-
 CURSOR = "stream"
-
-
 LEASE_MILLIS = 5_000
-
-
 RENEW_SECONDS = 2.0
-
-
 BATCH = 500
 
 

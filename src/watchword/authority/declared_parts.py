@@ -140,7 +140,6 @@ class Part(Generic[T]):
         raise NotImplementedError
 
     def is_same(self, before: T, after: T) -> bool:
-        """Whether applying the set changes nothing."""
         return (before.set_name, self.written(before)) == (after.set_name, self.written(after))
 
     def check(self, stored: Mapping[str, T], declared: Sequence[T], set_name: str, *, prune: bool) -> None:

@@ -141,7 +141,6 @@ class Limits(NamedTuple):
 
     @property
     def privileges(self) -> frozenset[Privilege]:
-        """All privileges within the scopes."""
         return _privileges(self.scopes)
 
     @property
@@ -205,7 +204,6 @@ def unreadable(token_id: str) -> Fault:
 def check_limits(
     scopes: Sequence[str] | None, audience: Sequence[str] | None, networks: Sequence[str] | None
 ) -> Limits:
-    """Validate the limits that a caller requests."""
     given = tuple(zip(LIMITS, (scopes, audience, networks), strict=True))
     for limit, words in given:
         if words is not None and not words and not limit.may_be_empty:

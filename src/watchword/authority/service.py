@@ -199,7 +199,7 @@ class Authority:
         """Checks the client's network. The first use of a rotation successor is committed before it is answered."""
         limits = bearer.limits
         if limits.networks is not None and not (anywhere or limits.allow_from(client)):
-            raise not_accepted(_subject(bearer)._replace(cause="network"))
+            raise not_accepted(Subject(bearer.actor, bearer.token_id, "network"))
         if not bearer.pending:
             return bearer
         await self._store.note_first_use(
@@ -230,22 +230,13 @@ def not_accepted(subject: Subject | None = None) -> Fault:
 
 
 def _require_live(bearer: Bearer | None) -> Bearer:
-    if bearer is None or not bearer.is_live:
-        raise _rejection(bearer)
-    return bearer
-
-
-def _rejection(bearer: Bearer | None) -> Fault:
     if bearer is None:
-        return not_accepted()
+        raise not_accepted()
+    if bearer.is_live:
+        return bearer
+    subject = Subject(bearer.actor, bearer.token_id)
     if (at := bearer.revoked_at) is not None:
-        return Fault(
-            Reason.TOKEN_REVOKED, f"The token was revoked at {iso(at)}.", subject=_subject(bearer), revokedAt=at
-        )
+        raise Fault(Reason.TOKEN_REVOKED, f"The token was revoked at {iso(at)}.", subject=subject, revokedAt=at)
     if (at := bearer.expires_at) is not None and at <= bearer.at:
-        return Fault(Reason.TOKEN_EXPIRED, f"The token expired at {iso(at)}.", subject=_subject(bearer), expiredAt=at)
-    return not_accepted(_subject(bearer)._replace(cause=Reason.ACTOR_SUSPENDED.word))
-
-
-def _subject(bearer: Bearer) -> Subject:
-    return Subject(bearer.actor, bearer.token_id)
+        raise Fault(Reason.TOKEN_EXPIRED, f"The token expired at {iso(at)}.", subject=subject, expiredAt=at)
+    raise not_accepted(subject._replace(cause=Reason.ACTOR_SUSPENDED.word))

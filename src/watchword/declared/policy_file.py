@@ -1,32 +1,5 @@
 """The policy file: policies, groups, service accounts, retention rules, webhooks and resources as YAML. Errors name
-line and key.
-
-    set: team-a    # optional; `default` where it is absent
-    policies:
-      - id: own-tokens
-        name: Own tokens
-        privileges: [GENERATE_PERSONAL_ACCESS_TOKENS]
-        scopes: [reports:read]
-        actors: {users: [urn:li:corpuser:alice]}
-    groups:
-      - id: ops
-        name: Operations
-        members: [urn:li:corpuser:carol]
-    accounts:
-      - id: airflow
-        name: Airflow
-        groups: [urn:li:corpGroup:ops]
-    retention:
-      - series: dataset.datasetUsageStatistics
-        keep: P30D
-    webhooks:
-      - id: chat
-        name: Chat
-        url: https://chat.example.org/hooks/tokens
-        actions: [token.revoked]
-    resources:
-      - name: orders
-        id: https://orders.example.org
+line and key. docs/how-to/policy-file.md shows one.
 
 PyYAML composes the nodes, which know their lines. This module reads them strictly: an unknown or repeated key is an
 error, and a text must be a YAML string.

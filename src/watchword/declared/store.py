@@ -5,8 +5,7 @@ from typing import Any
 
 import orjson
 
-from watchword.access.policy_store import STORED_POLICIES, policy_change, put_first_policies
-from watchword.access.resource_store import STORED_RESOURCES
+from watchword.access.policy_store import STORED_POLICIES, STORED_RESOURCES, policy_change, put_first_policies
 from watchword.accounts.declared_rules import Entity
 from watchword.accounts.declared_store import STORED_ENTITIES, find_entities
 from watchword.authority.declared_parts_store import StoredPart
@@ -34,7 +33,6 @@ STORED_PARTS: tuple[StoredPart[Any], ...] = (
 class DeclaredSetStore(SqlPart):
     @snapshot
     async def plan_set(self, tx: Transaction, declared: DeclaredSet, *, prune: bool) -> SetPlan:
-        """What applying the set would change."""
         return await _plan(tx, declared, prune=prune)
 
     @transaction
@@ -57,7 +55,6 @@ class DeclaredSetStore(SqlPart):
 
     @snapshot
     async def entities(self, tx: Transaction, set_name: str, declared: Sequence[Entity]) -> Sequence[Entity]:
-        """The groups and accounts that are declared or belong to the set."""
         return await find_entities(tx, set_name, declared)
 
     async def last_start(self) -> LastStart | None:

@@ -55,8 +55,6 @@ _MOVE = """
 UPDATE event_cursors SET seq = $3 WHERE name = $1 AND holder = $2 AND held_until > (SELECT now_ms()) AND seq < $3"""
 _PAUSES = 0.002, 0.01, 0.03, 0.1
 """Between looks at transactions that may hold a missing number. Most end within the first."""
-
-
 # When the actor may make a whole burst again. A later time than a burst ahead comes from a clock that was set back.
 _COUNT_CHANGE = """
 INSERT INTO change_rates (actor_urn, full_at) VALUES ($1, $2::bigint + $3::bigint)
@@ -72,13 +70,11 @@ class EventStore(SqlPart):
         MAX_PAGE_BYTES of details after the first; DEADLINE if that takes longer.
         """
         sql, bound = events_sql(search, self._db.dialect)
-
         return await self._db.scan(lambda tx: _read_page(tx, search.count, sql, *bound), seconds)
 
     async def count_events(self, search: EventSearch, most: int, seconds: float = SEARCH_SECONDS) -> int:
         """The number of events on all pages of the search, counted up to `most`; DEADLINE as above."""
         sql, bound = events_sql(replace(search, after=None, count=most - 1), self._db.dialect)
-
         counted = f"SELECT count(*) FROM ({sql}) AS found"
         return int(await self._db.scan(lambda tx: tx.fetchval(counted, *bound), seconds))
 

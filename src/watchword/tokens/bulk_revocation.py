@@ -139,12 +139,6 @@ def check_count(count: int, at_most: int | None = None) -> None:
         )
 
 
-def check_confirmed(selection: Selection, count: int, *, spares: bool) -> None:
-    """Reject a request that would revoke every live token without confirming it. `spares`: some would remain."""
-    if count and not spares and not selection.may_be_all:
-        raise unconfirmed()
-
-
 def unconfirmed() -> Fault:
     return invalid("all", "This would revoke every token. Give ids or filters, or set all: true.")
 

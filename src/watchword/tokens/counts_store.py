@@ -72,7 +72,6 @@ class TokenCountStore(SqlPart):
 
 
 async def _count(tx: Transaction, now: int, which: str = "", *bound: str) -> TokenCounts:
-    """Count the live tokens with this condition."""
     ends = tuple(now + days * DAY for days in EXPIRING_DAYS)
     numbers = _NUMBERS.format(which=which.format(len(ends) + 2)) if which else COUNTS
     row = await tx.fetchrow(numbers, now, *ends, *bound)

@@ -170,7 +170,6 @@ def _charge(context: Context, search: Search) -> None:
 
 
 def _charge_time(context: Context, search: Search, seconds: float) -> None:
-    """Charge the time that the search took."""
     if _is_charged(context, search):
         context.meter.charge(seconds)
 
@@ -270,7 +269,7 @@ def _uses_by_day(record: TokenRecord, days: int | None, now: int) -> list[Json]:
 
 
 async def allowed_durations(_: Any, info: Info) -> list[str]:
-    return [duration.name for duration in info.context.of(TokenIssuer).allowed_durations]
+    return info.context.of(TokenIssuer).lifetimes.names
 
 
 def _limits(input: Json) -> Limits:

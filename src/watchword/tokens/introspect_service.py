@@ -11,7 +11,8 @@ from watchword.authority.privileges import Privilege
 from watchword.authority.rejections_service import REJECTED_CREDENTIALS
 from watchword.authority.service import Authority, not_accepted
 from watchword.basics.errors import Fault
-from watchword.tokens.keys import Claims, Keys
+from watchword.tokens.keys import Claims
+from watchword.tokens.keys_service import KeyRing
 from watchword.tokens.rules import DATAHUB_HEADER
 from watchword.tokens.store import TokenStore
 
@@ -28,7 +29,7 @@ class TokenIntrospection(NamedTuple):
 class TokenIntrospector:
     store: TokenStore
     authority: Authority
-    signer: Keys
+    signer: KeyRing
 
     def authorize(self, caller: Caller) -> Awaitable[Grant]:
         return self.authority.authorize(caller, Privilege.INTROSPECT_TOKENS)

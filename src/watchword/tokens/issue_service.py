@@ -6,8 +6,9 @@ on the input, and every write re-checks its precondition in its transaction.
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from hmac import compare_digest
-from typing import Any
+from typing import Any, NamedTuple
 
 from watchword.authority.callers import Caller, Grant
 from watchword.authority.limits import UNREADABLE, Limits, inherited, unreadable, wider
@@ -19,7 +20,8 @@ from watchword.basics.times import Clock, Duration
 from watchword.basics.times import iso as iso_time
 from watchword.journal.preconditions import WritePrecondition
 from watchword.tokens.idempotency import HEADER, IdempotencyRecord, IdempotentRequest, Repeated, key_reused
-from watchword.tokens.keys import Claims, Keys
+from watchword.tokens.keys import Claims
+from watchword.tokens.keys_service import KeyRing
 from watchword.tokens.lifetimes import Lifetimes
 from watchword.tokens.list_service import ACCOUNTS, MANAGE_ALL, MINIMUM, VisibleTokens
 from watchword.tokens.rules import Issue, RotationWindow, TokenRecord, TokenRequest, TokenType, check_rotates
@@ -37,16 +39,11 @@ class TokenCounters:
     revoked: Callable[[int], None]
 
 
-@dataclass(frozen=True, slots=True)
-class Lifetime:
+class Lifetime(NamedTuple):
     """A requested lifetime; without either, the longest allowed."""
 
     duration: Duration | None = None
     iso: str | None = None
-
-    @property
-    def is_given(self) -> bool:
-        return self.duration is not None or self.iso is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,16 +59,12 @@ class TokenIssuer:
     store: TokenStore
     authority: Authority
     visible: VisibleTokens
-    signer: Keys
+    signer: KeyRing
     salt: Secret[bytes]
     lifetimes: Lifetimes
     max_live: int
     clock: Clock
     counters: TokenCounters
-
-    @property
-    def allowed_durations(self) -> tuple[Duration, ...]:
-        return tuple(duration for duration in Duration if duration in self.lifetimes.allowed)
 
     async def authorize_derive(self, caller: Caller) -> Grant:
         grant = await self.authority.authorize(caller, MINIMUM)
@@ -104,7 +97,7 @@ class TokenIssuer:
             ends_by = maker.ends_at if maker.is_bounded else None
 
             def expiry(now: int) -> int | None:
-                return _earlier(self._expiry(now, lifetime), ends_by)
+                return _earlier(self.lifetimes.expiry(now, *lifetime), ends_by)
 
             return await self._create(grant, new, limits, parent, expiry, request, ends_by, add)
 
@@ -117,7 +110,7 @@ class TokenIssuer:
         count only while a policy grants them.
         """
         now = self.clock()
-        draft = _draft(new, precondition)._replace(created_at=now, expires_at=self._expiry(now, lifetime))
+        draft = _draft(new, precondition)._replace(created_at=now, expires_at=self.lifetimes.expiry(now, *lifetime))
         return await self._issue(precondition, draft, None)
 
     async def derive(
@@ -137,10 +130,7 @@ class TokenIssuer:
             kind = TokenType.SERVICE_ACCOUNT if is_account(maker.actor) else TokenType.PERSONAL
             new = TokenRequest(kind, maker.actor, name, description, limits)
             narrowed = inherited(maker.limits, limits)
-
-            def expiry(now: int) -> int | None:
-                return self._derived_expiry(now, lifetime, maker)
-
+            expiry = partial(self._derived_expiry, lifetime, maker)
             return await self._create(grant, new, narrowed, maker.bearer_id, expiry, request)
 
         return await self.authority.write(grant, write)
@@ -160,8 +150,7 @@ class TokenIssuer:
             parent = None if old.parent is None else await self.store.get_token(old.parent)
             before = None if old.replaces is None else await self.store.get_token(old.replaces)
             precondition = grant.precondition
-            new = TokenRequest(old.type, old.actor_urn, old.name, old.description, old.limits)
-            draft = _draft(new, precondition)._replace(
+            draft = _draft(old, precondition)._replace(
                 owner_urn=old.owner_urn, parent=old.parent, root=old.family, replaces=old.id, grace=window.grace
             )
             created = await self._replay(precondition, draft, request)
@@ -280,13 +269,10 @@ class TokenIssuer:
             raise ended
         return CreatedToken(signed.token, record)
 
-    def _expiry(self, now: int, lifetime: Lifetime) -> int | None:
-        return self.lifetimes.expiry(now, lifetime.duration, lifetime.iso)
-
-    def _derived_expiry(self, now: int, lifetime: Lifetime, maker: Caller) -> int | None:
-        if not lifetime.is_given:
+    def _derived_expiry(self, lifetime: Lifetime, maker: Caller, now: int) -> int | None:
+        if lifetime == Lifetime():
             return maker.ends_at
-        end = self._expiry(now, lifetime)
+        end = self.lifetimes.expiry(now, *lifetime)
         if maker.ends_at is not None and (end is None or end > maker.ends_at):
             field = "duration" if lifetime.duration is not None else "durationIso"
             raise wider(field, f"It ends at {iso_time(maker.ends_at)}")
@@ -302,7 +288,7 @@ class TokenIssuer:
         return _earlier(_earlier(end, old.limits.until), None if parent is None else parent.expires_at)
 
 
-def _draft(new: TokenRequest, precondition: WritePrecondition) -> TokenRecord:
+def _draft(new: TokenRequest | TokenRecord, precondition: WritePrecondition) -> TokenRecord:
     """A record without id, times and family."""
     return TokenRecord(
         id="",

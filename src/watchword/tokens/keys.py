@@ -2,11 +2,10 @@
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple
 
 from watchword.authority.limits import UNLIMITED, Limits
 from watchword.basics.secret import Secret
-from watchword.journal.preconditions import WritePrecondition
 
 ED25519_BYTES = 32
 KEYS_CACHE_SECONDS = 300
@@ -65,33 +64,3 @@ class Claims:
     expires_at: int | None
     limits: Limits = UNLIMITED
     jti: str | None = None
-
-
-class Keys(Protocol):
-    """The signing keys, without the libraries that make them and sign."""
-
-    def sign(self, claims: Claims) -> Signed:
-        """The token, and the key it was signed with."""
-
-    async def sign_again(self, claims: Claims, kid: str) -> Signed | None:
-        """With the key it was signed with before; None if that key is gone."""
-
-    def claims(self, claims: Claims) -> dict[str, Any]:
-        """The claims by their names in the token, issuer and audience included."""
-
-    async def refresh(self) -> None:
-        """Load the current key from the store."""
-
-    async def all(self) -> tuple[SealedKey, ...]: ...
-
-    async def jwks(self) -> dict[str, list[dict[str, str]]]:
-        """The published keys as a JSON Web Key Set."""
-
-    async def following(self) -> SealedKey:
-        """The key that signs after the next rotation. It is published already."""
-
-    async def prepare(self, precondition: WritePrecondition, kind: KeyKind) -> PreparedKey:
-        """Make the next key one of this kind, unless it is."""
-
-    async def rotate(self, precondition: WritePrecondition) -> SealedKey:
-        """Sign with the next key from now on. The one after it is of the same kind."""

@@ -148,12 +148,14 @@ class KeyRing:
         return self._signed(claims, self._key)
 
     async def sign_again(self, claims: Claims, kid: str) -> Signed | None:
+        """With the key it was signed with before; None if that key is gone."""
         for key in await self._store.keys():
             if key.kid == kid:
                 return self._signed(claims, self._opened(key))
         return None
 
     def claims(self, claims: Claims) -> dict[str, Any]:
+        """The claims by their names in the token, issuer and audience included."""
         limits = claims.limits
         content: dict[str, Any] = {
             "iss": self._issuer,
@@ -176,6 +178,7 @@ class KeyRing:
         return await self._store.keys()
 
     async def jwks(self) -> dict[str, list[dict[str, str]]]:
+        """The published keys as a JSON Web Key Set."""
         # In this order: after a rotation in between, the signing key is listed twice and not missing.
         following = await self.following()
         now = self._clock()
@@ -184,6 +187,7 @@ class KeyRing:
         return {"keys": [_jwk(key) for key in known.values()]}
 
     async def prepare(self, precondition: WritePrecondition, kind: KeyKind) -> PreparedKey:
+        """Make the next key one of this kind, unless it is."""
         key = await self.following()
         if is_new := key.kind is not kind:
             replaced, key = key.kid, self._fresh(kind)
@@ -195,6 +199,7 @@ class KeyRing:
         return PreparedKey(key, is_new, known_at if self._clock() < known_at else None)
 
     async def rotate(self, precondition: WritePrecondition) -> SealedKey:
+        """Sign with the next key from now on. The one after it is of the same kind."""
         key = await self.following()
         try:
             await self._store.rotate_key(precondition, key.kid, self._fresh(key.kind))
@@ -206,7 +211,9 @@ class KeyRing:
         return key
 
     async def following(self) -> SealedKey:
-        """Created if it is missing, as in an older or restored store: of the kind that signs."""
+        """The key that signs after the next rotation. It is published already. Created if it is missing, as in a
+        restored store: of the kind that signs.
+        """
         kept = await self._store.next_key()
         if kept is None:
             await self._store.settle_next(self._fresh((await self._store.keys())[0].kind))

@@ -4,17 +4,19 @@ from typing import Any
 
 from watchword.authority.store import check_precondition
 from watchword.basics.errors import Stale
+from watchword.database import rows
 from watchword.database.transaction import KEYS, SqlPart, Transaction, transaction
 from watchword.journal.events import Action, Event
 from watchword.journal.preconditions import WritePrecondition, system_precondition
 from watchword.journal.store import write_events
 from watchword.tokens.keys import SealedKey
 
-_ALL = "SELECT kid, public, sealed_private, created_at, retired_at, published_until FROM keys ORDER BY seq DESC"
-_ADD = "INSERT INTO keys (kid, public, sealed_private, created_at) VALUES ($1, $2, $3, $4)"
-_NEXT = "SELECT kid, public, sealed_private, created_at FROM next_key"
-_ADD_NEXT = "INSERT INTO next_key (one, kid, public, sealed_private, created_at) VALUES (1, $1, $2, $3, $4)"
-_PROMOTE = f"INSERT INTO keys (kid, public, sealed_private, created_at) {_NEXT}"
+_KEY = "kid, public, sealed_private, created_at"
+_ALL = f"SELECT {_KEY}, retired_at, published_until FROM keys ORDER BY seq DESC"
+_ADD = rows.insert("keys", _KEY)
+_NEXT = f"SELECT {_KEY} FROM next_key"
+_PUT_NEXT = rows.put("next_key", f"one, {_KEY}", "one")
+_PROMOTE = f"INSERT INTO keys ({_KEY}) {_NEXT}"
 # Tokens of DataHub were not signed here.
 _SIGNED = "revoked_at IS NULL AND NOT EXISTS (SELECT 1 FROM imported_tokens AS i WHERE i.id = tokens.id)"
 # Every token signed so far expires by the latest expiry of all tokens, or by the full one of a successor that was never
@@ -48,7 +50,7 @@ class KeyStore(SqlPart):
             return
         await tx.execute("UPDATE state SET sealed_salt = $1", salt)
         await tx.execute(_ADD, *_values(key))
-        await tx.execute(_ADD_NEXT, *_values(following))
+        await tx.execute(_PUT_NEXT, 1, *_values(following))
         await write_events(tx, system_precondition("start"), [Event(Action.KEY_CREATED, key.kid)], now)
 
     @transaction
@@ -56,7 +58,7 @@ class KeyStore(SqlPart):
         """Store the next key, unless there is one."""
         await check_precondition(tx, system_precondition("start"), exclusive=[KEYS])
         if await tx.fetchval("SELECT kid FROM next_key") is None:
-            await tx.execute(_ADD_NEXT, *_values(following))
+            await tx.execute(_PUT_NEXT, 1, *_values(following))
 
     @transaction
     async def replace_next(
@@ -66,8 +68,7 @@ class KeyStore(SqlPart):
         now = await check_precondition(tx, precondition, exclusive=[KEYS])
         if await tx.fetchval("SELECT kid FROM next_key") != kid:
             raise Stale
-        await tx.execute("DELETE FROM next_key")
-        await tx.execute(_ADD_NEXT, *_values(following))
+        await tx.execute(_PUT_NEXT, 1, *_values(following))
         prepared = Event(Action.KEY_PREPARED, following.kid, {"kind": following.kind.value})
         await write_events(tx, precondition, [prepared], now)
 
@@ -87,8 +88,7 @@ class KeyStore(SqlPart):
             await _published_until(tx, now),
         )
         await tx.execute(_PROMOTE)
-        await tx.execute("DELETE FROM next_key")
-        await tx.execute(_ADD_NEXT, *_values(following))
+        await tx.execute(_PUT_NEXT, 1, *_values(following))
         await write_events(tx, precondition, [Event(Action.KEY_ROTATED, kid)], now)
 
 

@@ -21,10 +21,8 @@ class Lifetimes:
 
     @classmethod
     def of(cls, names: Iterable[Duration], *, allow_no_expiry: bool) -> "Lifetimes":
-        chosen: set[Duration] = {duration for duration in names if duration is not Duration.NO_EXPIRY}
-        if allow_no_expiry:
-            chosen.add(Duration.NO_EXPIRY)
-        return cls(frozenset(chosen))
+        endless = {Duration.NO_EXPIRY}
+        return cls(frozenset(names) | endless if allow_no_expiry else frozenset(names) - endless)
 
     @property
     def longest(self) -> int:
@@ -36,7 +34,8 @@ class Lifetimes:
             raise invalid("duration", "Give exactly one of duration and durationIso.")
         if duration is not None:
             if duration not in self.allowed:
-                raise invalid("duration", f"duration {duration.name} is not allowed here; allowed: {self._names()}.")
+                allowed = ", ".join(self.names)
+                raise invalid("duration", f"duration {duration.name} is not allowed here; allowed: {allowed}.")
             return None if duration.value is None else now + duration.value
         assert iso is not None
         length = parse_iso(iso)
@@ -45,8 +44,9 @@ class Lifetimes:
             raise invalid("durationIso", f"durationIso must be from PT1M to {longest}, the longest allowed lifetime.")
         return now + length
 
-    def _names(self) -> str:
-        return ", ".join(duration.name for duration in Duration if duration in self.allowed)
+    @property
+    def names(self) -> list[str]:
+        return [duration.name for duration in Duration if duration in self.allowed]
 
 
 class ExpiringToken(NamedTuple):

@@ -120,7 +120,6 @@ class VisibleTokens:
         return tuple(row._replace(**nothing) if nothing else row for row, nothing in zip(rows, hidden, strict=True))
 
     async def _shown(self, grant: Grant, record: TokenRecord) -> TokenRecord:
-        """The record as the caller may see it."""
         rows = await self.without_hidden_makers(grant, (record,))
         (shown,) = await self._with_suspensions(rows, grant.caller)
         return shown

@@ -18,7 +18,8 @@ from watchword.basics.names import username_of
 from watchword.http.errors import CHALLENGE, JSON, NO_STORE, fault_headers, json_response, redact
 from watchword.http.requests import Request, Response, read_form
 from watchword.tokens.introspect_service import TokenIntrospection, TokenIntrospector
-from watchword.tokens.keys import KEYS_CACHE_SECONDS, Keys
+from watchword.tokens.keys import KEYS_CACHE_SECONDS
+from watchword.tokens.keys_service import KeyRing
 from watchword.tokens.revoke_service import TokenRevoker
 
 INTROSPECT = "/oauth2/introspect"
@@ -53,7 +54,6 @@ _OAUTH_REASONS = frozenset(
     }
 )
 
-
 CallerOf = Callable[[Bearer, Request], Caller]
 """The caller with this token, which must be for this service."""
 
@@ -63,7 +63,7 @@ class OAuthEndpoints:
     _caller_of: CallerOf
     _introspector: TokenIntrospector
     _revoker: TokenRevoker
-    _keys: Keys
+    _keys: KeyRing
     _rejections: RejectionLog
 
     async def introspect(self, request: Request, bearer: Bearer) -> Response:

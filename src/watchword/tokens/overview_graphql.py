@@ -7,6 +7,7 @@ from watchword.http.graphql.context import Info
 from watchword.http.graphql.shapes import Json, Shape
 from watchword.tokens.counts import EXPIRING_DAYS
 from watchword.tokens.graphql import days_json
+from watchword.tokens.list_service import VisibleTokens
 from watchword.tokens.overview_service import TokenOverview
 
 _WEEK = EXPIRING_DAYS.index(7)
@@ -25,7 +26,7 @@ _OVERVIEW = Shape(
 async def overview(_: Any, info: Info, input: Json | None = None) -> Json:
     context, service = info.context, info.context.of(TokenOverview)
     async with context.searching:
-        grant = await service.authorize(context.caller)
+        grant = await context.of(VisibleTokens).authorize(context.caller)
         if (input or {}).get("all"):
             found = await service.of_all(grant, context.time_left())
         else:

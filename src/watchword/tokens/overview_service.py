@@ -5,13 +5,12 @@ The metrics show the same counts. To count all tokens takes at most 2 % of one c
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from watchword.authority.callers import Caller, Grant
+from watchword.authority.callers import Grant
 from watchword.authority.privileges import Privilege
 from watchword.authority.rejections_service import RejectionLog
-from watchword.authority.service import Authority
 from watchword.basics.background import RESTS, outages_suppressed
 from watchword.basics.errors import Fault, Reason
 from watchword.basics.times import Clock
@@ -98,15 +97,12 @@ class Overview:
 
 @dataclass(frozen=True, slots=True)
 class TokenOverview:
+    """The grants are those of `VisibleTokens.authorize`."""
+
     _store: TokenCountStore
-    _authority: Authority
     _counter: TokenCounter
     _rejections: RejectionLog
     _clock: Clock
-
-    def authorize(self, caller: Caller) -> Awaitable[Grant]:
-        """Authorize as for lists of tokens."""
-        return self._authority.authorize(caller, MINIMUM, ACCOUNTS)
 
     async def of_all(self, grant: Grant, seconds: float) -> Overview:
         grant.expect(MINIMUM, ACCOUNTS)

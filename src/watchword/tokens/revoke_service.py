@@ -70,7 +70,6 @@ class TokenRevoker:
         return receipt
 
     async def _constrain_selection(self, grant: Grant, selection: Selection, seconds: float) -> Selection:
-        """The selection limited to the tokens that the caller may revoke."""
         await self.visible.constrain(grant, Search(filters=selection.filters), seconds, by_id=selection.ids is not None)
         return replace(selection, visibility=visibility(grant))
 

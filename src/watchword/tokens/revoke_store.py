@@ -27,9 +27,9 @@ from watchword.tokens.bulk_revocation import (
     Selection,
     Share,
     TokenVisibility,
-    check_confirmed,
     check_count,
     receipt,
+    unconfirmed,
 )
 from watchword.tokens.rows import TOKEN, token_of, token_reader
 from watchword.tokens.rules import TokenRecord, already_revoked, no_token
@@ -301,9 +301,10 @@ def _member(record: TokenRecord) -> rows.Row:
 async def _check_selected(
     tx: Transaction, selection: Selection, count: int, now: int, at_most: int | None = None
 ) -> None:
+    """A request that would revoke every live token must say so."""
     check_count(count, at_most)
-    if not selection.may_be_all:
-        check_confirmed(selection, count, spares=await tx.fetchval(_LIVE_UP_TO, now, count + 1) > count)
+    if count and not selection.may_be_all and await tx.fetchval(_LIVE_UP_TO, now, count + 1) <= count:
+        raise unconfirmed()
 
 
 def _many_revoked(selection: Selection, made: Receipt) -> Event:

@@ -103,17 +103,11 @@ class TokenRecord(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TokenRequest:
-    """A validated request for a token."""
-
     type: TokenType
     actor_urn: str
     name: str
     description: str | None
     limits: Limits = UNLIMITED
-
-
-def token_id(token: bytes, salt: Secret[bytes]) -> str:
-    return identifier(salt)(token)
 
 
 def identifier(salt: Secret[bytes], datahub_salt: Secret[bytes] | None = None) -> Callable[[bytes], str]:

@@ -62,8 +62,6 @@ WHERE id = $1"""
 _LONG_REVOKED = "SELECT id FROM tokens WHERE revoked_at IS NOT NULL AND revoked_at < $1 ORDER BY revoked_at LIMIT $2"
 _LONG_EXPIRED = """
 SELECT id FROM tokens WHERE revoked_at IS NULL AND expires_at < $1 ORDER BY expires_at NULLS FIRST LIMIT $2"""
-
-
 _ORPHANS = "SELECT id FROM tokens WHERE created_with {0} AND NOT (id {0}) LIMIT $2"
 
 

@@ -36,12 +36,9 @@ MAX_QUERY = 16_384
 """Characters. Beyond it the answer is 403: gateways treat most other statuses as failures of the service."""
 NO_SCOPES = ("x-auth-scopes", "")
 
-
 # A parameter that may begin with the prefix, in either case and percent-encoded. The regex skips the others quickly.
 _PARAMETER = re.compile(rb"(?<![^&])((?:[wW]|%[57]7)[^&=]{9,})=?([^&]*)")
 _ENCODED_PREFIX = 3 * len(PREFIX)
-
-
 # A parameter that its author may have meant as one of ours.
 _LOOKALIKE = re.compile(rb"(?<![^&])((?:watchword[-_])?(?:scopes?|privileges?|audience))(?==)", re.IGNORECASE)
 WARN_SECONDS = 600.0
@@ -141,7 +138,6 @@ class ForwardAuth:
             raise Fault(Reason.WRONG_RESOURCE, f"The token's audience does not contain {resource}.")
 
     def _check(self, limits: Limits, rights: EffectiveRights, required: list[Requirement]) -> None:
-        """Raise unless every requirement holds."""
         if len(required) > MAX_REQUIREMENTS:
             raise Fault(Reason.MISSING_SCOPE, f"The gateway sends more than {MAX_REQUIREMENTS} requirements.")
         for kind, value in required:
