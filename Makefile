@@ -1,6 +1,6 @@
 # `make help` lists the targets. Each target sets up what it needs.
 # Debian's Python is preferred: it is built with every optimisation and needs a third less time.
-PYTHON ?= $(firstword $(wildcard /usr/bin/python3.11) python3.11)
+PYTHON ?= $(firstword $(wildcard /usr/bin/python3.11) $(shell command -v python3.11) python3)
 VENV := .venv
 BIN := $(VENV)/bin
 SERVE_ARGS ?=
@@ -86,8 +86,8 @@ docs-serve: $(VENV)/.installed-dev ## show it at http://127.0.0.1:8000 while you
 dist: $(VENV)/.installed-dev ## make wheel and source distribution, in dist
 	$(BIN)/python scripts/dist
 
-lock: ## renew the locked versions
-	$(PYTHON) scripts/lock
+lock: $(VENV)/.installed-dev ## renew the locked versions
+	$(BIN)/python scripts/lock
 
 clean: ## remove what the other targets made
 	rm -rf $(VENV) sign-in-demo .clients .nodes .peers bench/results tests/clients/node/node_modules requirements/biome/node_modules build dist src/*.egg-info .mypy_cache .ruff_cache .hypothesis

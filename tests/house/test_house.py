@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from watchword.basics.extras import EXTRAS
+
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "src" / "watchword"
 MODULES = sorted(SOURCE.rglob("*.py"))
@@ -138,6 +140,23 @@ def test_commands_load_the_server_when_they_run_and_only_those_of_this_machine()
     users = {path.name for path in commands if any(name == "watchword.cli.local" for name in imports(path))}
     loaders = {path.name for path in commands if any(name == "watchword.app.wiring" for name in imports(path))}
     assert (users, loaders) == (LOCAL_COMMANDS, {"local.py"})
+
+
+def test_commands_that_ask_a_server_load_only_packages_of_the_extra_cli() -> None:
+    """Those of this machine do so until they run."""
+    loaded = {
+        name: set(imports(path, at_start=True)) for name, path in zip(map(module_of, MODULES), MODULES, strict=True)
+    }
+    offenders = []
+    for path in sorted((SOURCE / "cli").glob("*.py")):
+        seen: set[str] = set()
+        found = set(imports(path, at_start=path.name in {*LOCAL_COMMANDS, "local.py"}))
+        while found:
+            seen |= found
+            found = {deeper for name in found for deeper in loaded.get(name, ())} - seen
+        packages = {name.partition(".")[0] for name in seen} - sys.stdlib_module_names - {"watchword", "httpx"}
+        offenders += [f"{path.name} loads {name}" for name in sorted(packages.difference(EXTRAS["cli"]))]
+    assert offenders == []
 
 
 def is_server(name: str) -> bool:

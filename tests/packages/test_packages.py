@@ -1,4 +1,4 @@
-"""The packages: reproducible, complete, and they run in an empty environment."""
+"""The packages: reproducible, complete, and each extra runs what it promises in an environment of its own."""
 
 import configparser
 import email
@@ -11,6 +11,7 @@ import tarfile
 import tomllib
 import zipfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import packages_distributions
 from pathlib import Path
@@ -18,14 +19,21 @@ from pathlib import Path
 import pytest
 
 from tests.support.clients import client_env
-from tests.support.deployed import make_packages
+from tests.support.deployed import environment_of, make_packages
+from tests.support.interpreters import interpreter
 from tests.support.pages import ROOT, blocks, run_blocks
+from tests.support.preloaded import without_settings
 from tests.support.server import ADMIN, Server
 from watchword import __version__
-from watchword.__main__ import EXTRA
+from watchword.basics.extras import EXTRAS
 from watchword.cli import cli
 
 SOURCE = ROOT / "src/watchword"
+CONSUMER = ROOT / "tests/packages/consumer.py"
+OF_CLIENT = {"anyio", "certifi", "h11", "httpcore", "httpx", "idna", "typing-extensions", "watchword"}
+OF_COMMANDS = {"click", "cronsim", "markdown-it-py", "mdurl", "pygments", "pyyaml", "rich"}
+UV = Path(sys.executable).with_name("uv")
+VERSIONS = ("3.11", "3.12", "3.13", "3.14")
 
 
 @dataclass(frozen=True)
@@ -52,23 +60,53 @@ def _pins() -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def installed(packages: Packages, tmp_path_factory: pytest.TempPathFactory) -> PipxInstallation:
-    """Install with pipx in the locked versions. The hashes are left out: the new wheel has none in the lock."""
+def constraints(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The locked versions. The hashes are left out: the new wheel has none in the lock."""
+    file = tmp_path_factory.mktemp("locked") / "constraints.txt"
+    file.write_text("\n".join(_pins()))
+    return file
+
+
+@pytest.fixture(scope="module")
+def commands(packages: Packages, constraints: Path, tmp_path_factory: pytest.TempPathFactory) -> PipxInstallation:
+    """The command line alone, installed with pipx."""
     folder = tmp_path_factory.mktemp("pipx")
-    (folder / "constraints.txt").write_text("\n".join(_pins()))
     home = PipxInstallation(folder / "bin", folder / "home/venvs/watchword")
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("WATCHWORD_", "PYTHON", "PIPX"))}
-    path = f"{Path(sys.executable).parent}:{clean['PATH']}"  # uv is here; it takes a tenth of pip's time
+    path = f"{UV.parent}:{clean['PATH']}"  # uv takes a tenth of pip's time
     done = subprocess.run(
         [
-            client_env("packages") / "bin/pipx", "install", f"{packages.wheel}[server]", "--python", sys.executable,
-            "--backend", "uv", "--pip-args", f"--constraint {folder / 'constraints.txt'}",
+            client_env("packages") / "bin/pipx", "install", f"{packages.wheel}[cli]", "--python", sys.executable,
+            "--backend", "uv", "--pip-args", f"--constraint {constraints}",
         ],
         env=clean | {"PIPX_HOME": str(folder / "home"), "PIPX_BIN_DIR": str(home.bin), "PATH": path},
         cwd=folder, capture_output=True, text=True, timeout=280, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     return home
+
+
+@pytest.fixture(scope="module")
+def service(packages: Packages, constraints: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The environment of the extra `server`."""
+    return _environment(tmp_path_factory.mktemp("server"), f"{packages.wheel}[server]", constraints)
+
+
+@pytest.fixture(scope="module")
+def client_only(packages: Packages, constraints: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The environment of the wheel without extras."""
+    return _environment(tmp_path_factory.mktemp("client"), str(packages.wheel), constraints)
+
+
+def _environment(folder: Path, wanted: str, constraints: Path) -> Path:
+    made = folder / "environment"
+    for command in (
+        f"{UV} venv --quiet --no-project --python {sys.executable} {made}",
+        f"{UV} pip install --quiet --python {made} --constraint {constraints} {wanted}",
+    ):
+        done = subprocess.run(command.split(), capture_output=True, text=True, timeout=280, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+    return made
 
 
 class InstalledServer(Server):
@@ -81,14 +119,13 @@ class InstalledServer(Server):
         return ["env", "--chdir", str(self.folder), str(self.program), "serve", "--port", str(self.port)]
 
 
-@pytest.fixture
-def clone(installed: PipxInstallation, tmp_path: Path) -> Iterator[InstalledServer]:
-    """Serve in an empty folder with `.venv`, as the README says; here `.venv` is the installed environment."""
-    folder = tmp_path / "clone"
+@contextmanager
+def _serving(folder: Path, service: Path, commands: Path) -> Iterator[InstalledServer]:
+    """Serve in an empty folder with `.venv`, as the README says; here `.venv` is an installed environment."""
     folder.mkdir()
-    (folder / ".venv").symlink_to(installed.environment)
+    (folder / ".venv").symlink_to(commands)
     server = InstalledServer(folder)
-    server.program = installed.bin / "watchword"
+    server.program = service / "bin/watchword"
     with server:
         yield server
 
@@ -150,103 +187,164 @@ def test_wheel_has_complete_metadata(packages: Packages) -> None:
     assert told["Keywords"]
     needed = told.get_all("Requires-Dist") or []
     assert [line for line in needed if "extra ==" not in line] == ["httpx<0.29,>=0.28"]
-    assert told.get_all("Provides-Extra") == ["server"]
-    assert "Typing :: Typed" in (told.get_all("Classifier") or [])
+    assert told.get_all("Provides-Extra") == ["cli", "server"]
+    classifiers = set(told.get_all("Classifier") or [])
+    assert {"Typing :: Typed", *(f"Programming Language :: Python :: {version}" for version in VERSIONS)} <= classifiers
     assert told.get_payload(decode=True) == (ROOT / "README.md").read_bytes()
     assert dict(entries["console_scripts"]) == {"watchword": "watchword.__main__:main"}
 
 
-@pytest.fixture(scope="module")
-def client_only(packages: Packages, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An environment with the wheel and its dependencies without extras, in the locked versions."""
-    folder = tmp_path_factory.mktemp("client")
-    (folder / "constraints.txt").write_text("\n".join(_pins()))
-    uv, environment = Path(sys.executable).with_name("uv"), folder / "environment"
-    install = f"{uv} pip install --quiet --python {environment} --constraint {folder / 'constraints.txt'}"
-    for command in (f"{uv} venv --quiet --python {sys.executable} {environment}", f"{install} {packages.wheel}"):
-        done = subprocess.run(command.split(), capture_output=True, text=True, timeout=280, check=False)
-        assert done.returncode == 0, done.stdout + done.stderr
-    return environment
-
-
 def test_client_depends_only_on_httpx(client_only: Path, server: Server, tmp_path: Path) -> None:
-    listed = "import importlib.metadata as m; print(*sorted(d.name for d in m.distributions()))"
-    code = (
-        "import asyncio, sys; from watchword.client import AsyncClient, Client; import watchword.client.middleware\n"
-        "async def ask():\n"
-        "    async with AsyncClient(sys.argv[1], actor=sys.argv[2]) as client: return (await client.me()).urn\n"
-        "with Client(sys.argv[1], actor=sys.argv[2]) as client:\n"
-        "    print(client.me().urn, client.get_server_info().version)\n"
-        "print(asyncio.run(ask()))"
-    )
-
-    def python(*words: str) -> str:
-        command = [str(client_only / "bin/python"), "-c", *words]
-        ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
-        assert ran.returncode == 0, ran.stderr
-        return ran.stdout
-
-    of_httpx = {"anyio", "certifi", "h11", "httpcore", "httpx", "idna", "typing_extensions", "watchword"}
-    assert set(python(listed).split()) <= of_httpx
-    assert python(code, server.url, ADMIN) == f"{ADMIN} {__version__}\n{ADMIN}\n"
+    assert _distributions(client_only) <= OF_CLIENT
+    command = [str(client_only / "bin/python"), str(CONSUMER), server.url, ADMIN]
+    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout == f"{ADMIN} {__version__}\nurn:li:corpuser:consumer\n401 VerifyTokens\n"
 
 
-def test_command_without_server_packages_says_what_to_install(client_only: Path, tmp_path: Path) -> None:
-    said = _needs_extra(client_only, "whoami", folder=tmp_path)
-    assert re.search(r": aiosmtplib, .*click, .*yaml\. In the folder .*, run: pip install '\.\[server\]'\n$", said)
+def _distributions(environment: Path) -> set[str]:
+    files = environment.glob("lib/python3*/site-packages/*.dist-info/METADATA")
+    return {email.message_from_bytes(file.read_bytes())["Name"].lower().replace("_", "-") for file in files}
 
 
-def test_every_command_without_server_packages_says_so_beside_click(
-    client_only: Path, packages: Packages, tmp_path: Path
-) -> None:
-    """Packages that bring click, rich and PyYAML are common; the commands must not fail at the next import."""
-    shutil.copytree(client_only, tmp_path / "environment", symlinks=True)
-    environment = tmp_path / "environment"
-    brought = [line for line in _pins() if re.match(r"(click|rich|pyyaml|markdown-it-py|mdurl|pygments)==", line)]
-    uv = Path(sys.executable).with_name("uv")
-    install = [uv, "pip", "install", "--quiet", "--no-deps", "--python", environment / "bin/python", *brought]
-    subprocess.run([str(word) for word in install], timeout=280, check=True)
-    commands = [[name] for name in sorted(cli.commands)]
-    for words in (["--help"], ["--version"], ["policy", "diff", "x.yaml"], ["token", "list"], *commands):
-        said = _needs_extra(environment, *words, folder=tmp_path)
-        assert "asyncpg" in said
-        assert "click" not in said
-
-
-def _needs_extra(environment: Path, *words: str, folder: Path) -> str:
-    """What the command says, in one line and without a traceback."""
-    # Not the script: its first line names the folder that was copied.
-    command = [str(environment / "bin/python"), "-m", "watchword", *words]
-    ran = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60, check=False)
-    assert (ran.returncode, ran.stdout, ran.stderr.count("\n")) == (1, "", 1), ran.stderr
-    assert ran.stderr.startswith("watchword: The command line needs the extra 'server', of which these packages are ")
-    return ran.stderr
-
-
-def test_command_knows_every_package_of_the_extra() -> None:
-    """`__main__` names them by module, because reading the metadata at each start takes longer."""
-    extra = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]["server"]
-    named = {re.match(r"[\w-]+", line)[0].lower().replace("_", "-") for line in extra}  # type: ignore[index]
-    found = packages_distributions()
-    assert {found[module][0].lower().replace("_", "-") for module in EXTRA} == named
-
-
-def test_installed_command_uses_only_its_own_environment(installed: PipxInstallation, tmp_path: Path) -> None:
-    asked = "import watchword, importlib.util as u; print(watchword.__file__, u.find_spec('pytest'))"
-    ran = subprocess.run(
-        [installed.environment / "bin/python", "-c", asked], cwd=tmp_path, capture_output=True, text=True, check=True
-    )
-    where, _, other = ran.stdout.strip().rpartition(" ")
-    assert Path(where).is_relative_to(installed.environment)
-    assert other == "None"
-    said = subprocess.run([installed.bin / "watchword", "--version"], capture_output=True, text=True, check=True).stdout
+def test_command_line_is_installed_without_packages_of_the_server(commands: PipxInstallation, tmp_path: Path) -> None:
+    assert _distributions(commands.environment) - {"pip"} <= OF_CLIENT | OF_COMMANDS
+    asked = "import watchword; print(watchword.__file__)"
+    where = subprocess.run(
+        [commands.environment / "bin/python", "-c", asked], cwd=tmp_path, capture_output=True, text=True, check=True
+    ).stdout
+    assert Path(where).is_relative_to(commands.environment)
+    said = subprocess.run([commands.bin / "watchword", "--version"], capture_output=True, text=True, check=True).stdout
     assert said == f"watchword, version {__version__}\n"
 
 
-def test_readme_blocks_work_with_the_installed_wheel(clone: InstalledServer) -> None:
+def test_every_command_of_the_command_line_alone_has_its_help(commands: PipxInstallation, tmp_path: Path) -> None:
+    code = (
+        "import click\n"
+        "from watchword.cli import cli\n"
+        "def show(command, context):\n"
+        "    print(command.get_help(context).split()[0])\n"
+        "    for name in command.list_commands(context) if isinstance(command, click.Group) else ():\n"
+        "        inner = command.get_command(context, name)\n"
+        "        show(inner, click.Context(inner, context, name))\n"
+        "show(cli, click.Context(cli, info_name='watchword'))"
+    )
+    asked = [str(commands.environment / "bin/python"), "-c", code]
+    ran = subprocess.run(asked, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert ran.stdout.count("Usage:") > 50
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("serve",),
+        ("doctor",),
+        ("db", "migrate"),
+        ("index", "load", "--demo"),
+        ("token", "create", "--local", "--name", "first"),
+        ("import", "datahub", "--from", "postgresql://datahub@127.0.0.1:1/datahub"),
+    ],
+    ids=" ".join,
+)
+def test_command_of_this_machine_without_server_packages_says_what_to_install(
+    commands: PipxInstallation, tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    said = _needs_extra(commands.environment, *words, folder=tmp_path, extra="server")
+    assert re.search(r": aiosmtplib, .*structlog\. In the folder .*, run: pip install '\.\[server\]'\n$", said)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_command_with_the_client_alone_says_what_to_install(client_only: Path, tmp_path: Path) -> None:
+    said = _needs_extra(client_only, "whoami", folder=tmp_path, extra="cli")
+    assert re.search(r": click, cronsim, rich, yaml\. In the folder .*, run: pip install '\.\[cli\]'\n$", said)
+
+
+def test_commands_need_all_packages_of_their_extra(client_only: Path, tmp_path: Path) -> None:
+    """Other packages often bring click, rich and PyYAML; the commands must not fail at the next import."""
+    shutil.copytree(client_only, tmp_path / "environment", symlinks=True)
+    environment, folder = tmp_path / "environment", tmp_path / "folder"
+    folder.mkdir()
+
+    def bring(pins: list[str]) -> None:
+        install = f"{UV} pip install --quiet --no-deps --python {environment / 'bin/python'}"
+        subprocess.run([*install.split(), *pins], timeout=280, check=True)
+
+    bring([line for line in _pins() if re.match(r"(click|rich|pyyaml|markdown-it-py|mdurl|pygments)==", line)])
+    groups = [[name] for name in sorted(cli.commands)]
+    for words in (["--help"], ["--version"], ["policy", "apply", "x.yaml"], ["token", "list"], *groups):
+        said = _needs_extra(environment, *words, folder=folder, extra="cli")
+        assert ": cronsim. " in said
+    bring([line for line in _pins() if not line.startswith("pymysql==")])
+    for words in (["db", "migrate"], ["serve"]):
+        assert ": pymysql. " in _needs_extra(environment, *words, folder=folder, extra="server")
+    assert list(folder.iterdir()) == []
+
+
+def _needs_extra(environment: Path, *words: str, folder: Path, extra: str) -> str:
+    """What the command says, in one line and without a traceback."""
+    # Not the script: its first line names the folder that was copied.
+    command = [str(environment / "bin/python"), "-m", "watchword", *words]
+    ran = subprocess.run(
+        command, cwd=folder, env=without_settings(), capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (ran.returncode, ran.stdout, ran.stderr.count("\n")) == (1, "", 1), ran.stderr
+    what = {"cli": "The command line", "server": "This command"}[extra]
+    assert ran.stderr.startswith(f"watchword: {what} needs the extra '{extra}', of which these packages are missing: ")
+    return ran.stderr
+
+
+def test_command_knows_every_package_of_an_extra() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    found = packages_distributions()
+    for extra, lines in extras.items():
+        named = {re.match(r"[\w-]+", line)[0].lower().replace("_", "-") for line in lines}  # type: ignore[index]
+        assert {found[module][0].lower().replace("_", "-") for module in EXTRAS[extra]} == named
+    assert list(extras) == list(EXTRAS)
+    assert set(extras["cli"]) <= set(extras["server"])
+
+
+def test_readme_blocks_work_with_an_installed_server_and_the_command_line_alone(
+    service: Path, commands: PipxInstallation, tmp_path: Path
+) -> None:
+    with _serving(tmp_path / "clone", service, commands.environment) as server:
+        _run_readme(server)
+        assert (server.folder / "watchword-data/watchword.db").is_file()
+
+
+def _run_readme(server: InstalledServer) -> None:
     readme = ROOT / "README.md"
     assert '"$PWD/.venv/bin:$PATH"' in blocks(readme)[0].code
-    for block, output in run_blocks(readme, clone):
+    for block, output in run_blocks(readme, server):
         if block.shown is not None:
             assert block.prints(output), f"{block.code}\nshows:\n{block.shown}\nbut printed:\n{output}"
-    assert (clone.folder / "watchword-data/watchword.db").is_file()
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("version", VERSIONS)
+def test_readme_blocks_work_with_every_python(packages: Packages, version: str, tmp_path: Path) -> None:
+    """The locked packages by their hashes, and no module warns when it is compiled."""
+    environment = environment_of(packages.wheel, tmp_path / "environment", interpreter(version, tmp_path))
+    (modules,) = environment.glob("lib/python3*/site-packages/watchword")
+    compiled = f"{environment / 'bin/python'} -W error -m compileall -q -f {modules}"
+    subprocess.run(compiled.split(), check=True)
+    with _serving(tmp_path / "clone", environment, environment) as server:
+        _run_readme(server)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("checker", ["mypy", "pyright"])
+def test_type_checkers_accept_a_program_that_uses_the_client(client_only: Path, checker: str, tmp_path: Path) -> None:
+    """Strictly, and with the installed client, as in the editor of its author."""
+    shutil.copy(CONSUMER, tmp_path)
+    if checker == "mypy":
+        program, where = UV.with_name("mypy"), "--python-executable"
+        words = ["--strict", f"--cache-dir={tmp_path / 'cache'}", "--config-file=", CONSUMER.name]
+    else:
+        (tmp_path / "pyrightconfig.json").write_text('{"typeCheckingMode": "strict"}')
+        program, where, words = client_env("pyright") / "bin/pyright", "--pythonpath", []
+    ran = subprocess.run(
+        [program, where, client_only / "bin/python", *words],
+        cwd=tmp_path, capture_output=True, text=True, timeout=280, check=False,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stdout + ran.stderr

@@ -36,12 +36,12 @@ def make_packages(folder: Path, project: Path = ROOT, **env: str) -> tuple[Path,
     return wheel, source
 
 
-def environment_of(wheel: Path, folder: Path) -> Path:
+def environment_of(wheel: Path, folder: Path, python: str = "") -> Path:
     """What deploy.md has one make in /opt/watchword: the locked packages by their hashes, and the wheel."""
     uv = str(Path(sys.executable).with_name("uv"))
     install = f"{uv} pip install --quiet --no-deps --python {folder}"
     for command in (
-        f"{uv} venv --quiet --relocatable --python {_system_python()} {folder}",
+        f"{uv} venv --quiet --relocatable --python {python or _system_python()} {folder}",
         f"{install} --require-hashes -r {ROOT / 'requirements/run.lock'}",
         f"{install} {wheel}",
         f"{folder / 'bin/python'} -m compileall -q {folder / 'lib'}",

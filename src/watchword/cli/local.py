@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from watchword.basics.errors import OperatorError
+from watchword.basics.extras import missing_extra
 from watchword.basics.names import DEFAULT_URL
 from watchword.cli.options import STORE_FLAGS, with_settings
 from watchword.database.urls import SqliteUrl
@@ -16,6 +17,8 @@ else:
 
     class _Wiring:
         def __getattr__(self, name: str) -> Any:
+            if missing := missing_extra("server", "This command"):
+                raise OperatorError(missing)
             from watchword.app import wiring
 
             return getattr(wiring, name)

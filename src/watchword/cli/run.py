@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from watchword.basics.errors import Fault, OperatorError
+from watchword.basics.extras import missing_extra
 from watchword.cli.output import is_token, one_line, without_tokens
 
 if TYPE_CHECKING:
@@ -234,6 +235,8 @@ def _message(error: Exception) -> tuple[str, int]:
         return f"Standard output cannot be written ({error.strerror}). Redirect it to a place with space.", 1
     if isinstance(error, OSError):
         return f"{error.strerror or error}: {error.filename or ''}".rstrip(": ") + _owner_hint(error), 1
+    if isinstance(error, ImportError) and (missing := missing_extra("server", "This command")):
+        return missing, 1
     return f"Internal error ({type(error).__name__}). For a traceback, run: watchword --debug …", 1
 
 
