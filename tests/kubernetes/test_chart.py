@@ -164,7 +164,7 @@ def test_policy_file_is_passed_on_unchanged_and_a_new_one_restarts_the_pods(tmp_
     file.write_text(' # <x> & "y" {{ .Values }}\nset: é\n\n')
     made = rendered("--set-file", f"policyFile={file}")
     assert made["ConfigMap"]["data"] == {"policies.yaml": file.read_text()}
-    assert variables_of(made)["WATCHWORD_POLICY_FILE"] == "/etc/watchword/policies.yaml"
+    assert variables_of(made)["WATCHWORD_POLICY_FILE"] == "/run/watchword/policies.yaml"
     before = made["StatefulSet"]["spec"]["template"]["metadata"]["annotations"]
     file.write_text("set: b\n")
     after = rendered("--set-file", f"policyFile={file}")["StatefulSet"]["spec"]["template"]["metadata"]["annotations"]

@@ -303,4 +303,4 @@ def test_pod_of_the_chart_starts_stops_and_starts_again(environment: Path, tmp_p
     assert (pod.data / "watchword.db").stat().st_uid == pod.user
     assert not (pod.data / "master.key").exists()  # the mounted one is used
     verify = f"curl -sS -o /dev/null -w '%{{http_code}}' -H 'Authorization: Bearer {token}' http://127.0.0.1:8080/auth"
-    assert pod.run(f"{verify}; echo; grep -c /etc/watchword/policies.yaml /tmp/out") == ["204", "1"]
+    assert pod.run(f"{verify}; echo; grep -c /run/watchword/policies.yaml /tmp/out") == ["204", "1"]

@@ -86,7 +86,7 @@ spec:
         {{- end }}
         {{- if .Values.policyFile }}
         - name: WATCHWORD_POLICY_FILE
-          value: /etc/watchword/policies.yaml
+          value: /run/watchword/policies.yaml
         {{- end }}
         {{- range $setting, $key := .Values.secret.files }}
         - name: {{ $setting }}
@@ -136,7 +136,7 @@ spec:
         {{- end }}
         {{- if .Values.policyFile }}
         - name: policy-file
-          mountPath: /etc/watchword
+          mountPath: /run/watchword
           readOnly: true
         {{- end }}
   {{- with .Values.nodeSelector }}
