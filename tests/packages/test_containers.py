@@ -19,7 +19,7 @@ from tests.support.clients import client_env
 from tests.support.deployed import environment_of, make_packages
 from tests.support.disks import no_disk_in_use
 from tests.support.pages import ROOT
-from tests.support.server import watchword
+from tests.support.server import GENERATE, watchword
 from tests.support.system import need_program, need_root
 from tests.support.waiting import SECONDS
 from watchword.settings import TABLE
@@ -188,7 +188,7 @@ def serving() -> str:
         {serve} >/tmp/out 2>&1 &
         tries=0
         until {check} 2>/dev/null; do
-            tries=$((tries + 1)); [ $tries -lt 100 ] || {{ cat /tmp/out; exit 1; }}
+            tries=$((tries + 1)); [ $tries -lt 100 ] && kill -0 $! || {{ cat /tmp/out; exit 1; }}
         done
     """
 
@@ -295,7 +295,9 @@ def test_pod_of_the_chart_starts_stops_and_starts_again(environment: Path, tmp_p
     need_program("ip", "iproute2")
     need_program("curl", "curl")
     policies, key = tmp_path / "policies.yaml", tmp_path / "master.key"
-    policies.write_text("policies:\n  - {id: own, name: Own, privileges: [GENERATE_PERSONAL_ACCESS_TOKENS]}\n")
+    policies.write_text(
+        f"policies:\n  - {{id: own, name: Own, privileges: [{GENERATE}], actors: {{allUsers: true}}}}\n"
+    )
     assert watchword("keys", "master", str(key)).returncode == 0
     made = rendered("--set", "secret.name=watchword,user=20001", "--set-file", f"policyFile={policies}")
     pod = Pod(made, environment, tmp_path, {"master.key": key.read_bytes()})
