@@ -1,7 +1,8 @@
 #!/bin/sh
 # What a container engine would do with the image, without one: a root of its own that cannot be written, one volume, one
 # user without any right, a network of its own. Usage: contain.sh NEWROOT ENVIRONMENT DATA UID GID COMMAND…
-# Run in namespaces of its own (unshare). The network is on, and COMMAND is given the environment as it stands.
+# Run in namespaces of its own (unshare). The network is on, and COMMAND is given the environment as it stands. MORE_GROUPS are
+# more groups of the user; MOUNTS are more folders to read, a line each: FOLDER:PLACE.
 set -eu
 root=$1 environment=$2 data=$3 user=$4 group=$5
 shift 5
@@ -17,7 +18,14 @@ mount -o remount,bind,ro "$root/opt/watchword"
 mount --bind "$data" "$root/data"
 mount -t proc proc "$root/proc"
 mount -t tmpfs -o mode=1777 tmpfs "$root/tmp"
+for pair in ${MOUNTS-}; do
+    mkdir -p "$root${pair#*:}"
+    mount --bind "${pair%%:*}" "$root${pair#*:}"
+    mount -o remount,bind,ro "$root${pair#*:}"
+done
 mount -o remount,ro "$root"
 cd "$root"
-exec chroot "$root" setpriv --reuid "$user" --regid "$group" --clear-groups --no-new-privs --bounding-set=-all \
+if [ -n "${MORE_GROUPS-}" ]; then groups="--groups $MORE_GROUPS"; else groups=--clear-groups; fi
+# shellcheck disable=SC2086 # two words
+exec chroot "$root" setpriv --reuid "$user" --regid "$group" $groups --no-new-privs --bounding-set=-all \
     --inh-caps=-all -- "$@"
