@@ -176,7 +176,7 @@ def test_client_depends_only_on_httpx(client_only: Path, server: Server, tmp_pat
         "async def ask():\n"
         "    async with AsyncClient(sys.argv[1], actor=sys.argv[2]) as client: return (await client.me()).urn\n"
         "with Client(sys.argv[1], actor=sys.argv[2]) as client:\n"
-        "    print(client.me().urn, client.get_server_info().version)\n"
+        "    print(client.me().urn, client.server_info().version)\n"
         "print(asyncio.run(ask()))"
     )
 
