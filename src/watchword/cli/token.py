@@ -283,11 +283,17 @@ def _client_record(record: "TokenRecord") -> "api.TokenInfo":
     from watchword.basics.names import token_urn
 
     same = ("id", "name", "description", "actor_urn", "owner_urn", "last_used_at", "revoked_at")
+    names = ("actor_name", "owner_name", "last_network", "parent_id", "created_with", "replaces", "replaced_by")
+    absent: dict[str, Any] = dict.fromkeys((*names, "replaced_at", "expires_at_once_used"))
     return api.TokenInfo(
         **{name: getattr(record, name) for name in same},
+        **absent,
         urn=token_urn(record.id),
         token_type=record.type.value,
         status=TokenStatus.ACTIVE.value,
+        effective_status=TokenStatus.ACTIVE.value,
+        use_count=0,
+        awaits_first_use=False,
         created_at=from_millis(record.created_at),
         expires_at=None if record.expires_at is None else from_millis(record.expires_at),
         scopes=record.limits.scopes,
