@@ -13,7 +13,7 @@ OPENSEARCH_ARGS ?=
 DEMO_ARGS ?=
 JOBS ?= 6
 # The formatter of JavaScript, installed from its lock the first time.
-BIOME = $$($(BIN)/python scripts/client-env biome)/@biomejs/cli-*/biome
+BIOME = $$($(BIN)/python scripts/generate-client-env biome)/@biomejs/cli-*/biome
 
 .DEFAULT_GOAL := help
 .PHONY: help size serve sign-in-demo opensearch test soak lint types bytecode format bench bench-compare mutants reference screenshots docs docs-serve dist lock clean
@@ -71,7 +71,8 @@ bench-%: $(VENV)/.installed-dev
 mutants: $(VENV)/.installed-dev ## change the source in 200 places and see whether the tests notice: REF=57b8f58
 	$(BIN)/python scripts/mutants --ref $(REF) $(MUTANTS_ARGS)
 
-reference: $(VENV)/.installed-dev ## write the generated pages of docs/reference
+reference: $(VENV)/.installed-dev ## write the generated pages of docs/reference and the generated part of the client
+	$(BIN)/python scripts/generate-client
 	$(BIN)/python scripts/reference
 
 screenshots: $(VENV)/.installed-dev ## take the console's screenshots for docs/how-to/console

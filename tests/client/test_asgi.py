@@ -178,8 +178,10 @@ def test_privilege_and_an_audience_can_be_required(shop: Shop, server: Server, a
 def test_application_that_is_a_resource_accepts_only_tokens_for_it(shop: Shop, server: Server) -> None:
     declared = [{"name": "shop", "id": "https://shop.example.org/api"}]
     with Client(server.url, actor=ADMIN) as admin:
-        admin.apply_policies(resources=declared, set_name="shop")
-        assert [(one.name, one.id) for one in admin.resources() if one.set == "shop"] == [("shop", declared[0]["id"])]
+        admin.policies.apply(resources=declared, set="shop")
+        assert [(one.name, one.id) for one in admin.resources.list() if one.set == "shop"] == [
+            ("shop", declared[0]["id"])
+        ]
     right, wrong = (server.create(ADMIN, audience=audience)["accessToken"] for audience in ([declared[0]["id"]], None))
     assert shop.get("/resource/orders", right).status_code == 200
     refused = shop.get("/resource/orders", wrong)

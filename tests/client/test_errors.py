@@ -60,13 +60,13 @@ def test_word_of_a_newer_server_is_still_a_refusal() -> None:
 def test_refusals_of_a_real_server_carry_what_is_wrong(server: Server, connect: Clients, actor: str) -> None:
     admin, nobody = connect(server.url, actor=ADMIN), connect(server.url, actor=actor)
     with pytest.raises(Unauthorized) as denied:
-        nobody.create_token(actor, "laptop", duration="ONE_DAY")
+        nobody.tokens.create(actor, "laptop", duration="ONE_DAY")
     with pytest.raises(BadRequest) as wrong:
-        admin.create_token(actor, "", duration="ONE_DAY")
+        admin.tokens.create(actor, "", duration="ONE_DAY")
     with pytest.raises(BadRequest) as unknown:
-        admin.token_page(TokenFilter("colour", "red"))
+        admin.tokens.page(TokenFilter("colour", "red"))
     with pytest.raises(NotFound) as missing:
-        admin.revoke_token("A" * 43 + "=")
+        admin.tokens.revoke("A" * 43 + "=")
     with pytest.raises(Unauthenticated) as anonymous:
         connect(server.url).me()
     assert denied.value.privilege == GENERATE
@@ -80,9 +80,9 @@ def test_refusals_of_a_real_server_carry_what_is_wrong(server: Server, connect: 
 def test_too_many_tokens_are_throttled(server: Server, connect: Clients, actor: str) -> None:
     with Server(server.folder / actor.rpartition(":")[2], "--max-live-tokens", "1") as small:
         client = connect(small.url, actor=ADMIN)
-        client.create_token(actor, "first", duration="ONE_DAY")
+        client.tokens.create(actor, "first", duration="ONE_DAY")
         with pytest.raises(Throttled):
-            client.create_token(actor, "second", duration="ONE_DAY")
+            client.tokens.create(actor, "second", duration="ONE_DAY")
 
 
 def test_closed_port_is_unreachable(connect: Clients) -> None:
@@ -105,7 +105,7 @@ def test_killed_server_is_unreachable_and_back_after_a_restart(server: Server, c
 @pytest.mark.parametrize("status", [200, 404, 500])
 def test_page_of_another_program_is_not_taken_for_an_answer(connect: Clients, status: int) -> None:
     with web_server(status) as stranger:
-        for call in (connect(stranger.url, actor=ADMIN).me, connect(stranger.url).get_server_info):
+        for call in (connect(stranger.url, actor=ADMIN).me, connect(stranger.url).server_info):
             with pytest.raises(UnexpectedAnswer, match=str(status)):
                 call()
 
@@ -128,7 +128,7 @@ def test_redirect_is_not_followed(connect: Clients) -> None:
 def test_credential_is_not_sent_where_none_is_needed(connect: Clients) -> None:
     with web_server(200) as stranger:
         with pytest.raises(UnexpectedAnswer):
-            connect(stranger.url, token="secret-token").get_server_info()
+            connect(stranger.url, token="secret-token").server_info()
         assert "secret-token" not in "".join(stranger.came)
 
 

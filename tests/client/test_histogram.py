@@ -13,7 +13,7 @@ from watchword.client import BadRequest
 def test_spans_of_a_time_series_tell_when_its_rows_are_from(server: Server, connect: Clients) -> None:
     aspect = new_aspect()
     index = fill(server, aspect, old=3, young=5)
-    found = connect(server.url, actor=ADMIN).get_timeseries_histogram("dataset", aspect, spans=2)
+    found = connect(server.url, actor=ADMIN).series.histogram("dataset", aspect, spans=2)
     assert (found.index_name, found.rows, found.rows_without_time) == (index, 8, 0)
     assert [span.rows for span in found.spans] == [3, 5]
     assert found.span is not None
@@ -24,4 +24,4 @@ def test_spans_of_a_time_series_tell_when_its_rows_are_from(server: Server, conn
 
 def test_more_spans_than_there_can_be_are_rejected(server: Server, connect: Clients) -> None:
     with pytest.raises(BadRequest, match="spans must be a whole number from 1 to 200"):
-        connect(server.url, actor=ADMIN).get_timeseries_histogram("dataset", "operation", spans=201)
+        connect(server.url, actor=ADMIN).series.histogram("dataset", "operation", spans=201)

@@ -1,19 +1,19 @@
 """The public names of the client: what `dir` shows, the methods of both clients, docstrings, and named arguments."""
 
+import asyncio
 import inspect
 import subprocess
 import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 import watchword.client
-from watchword.client import AsyncClient, BadRequest, Client
+from watchword.client import AsyncClient, BadRequest, Client, TokenDetails
 from watchword.client.http_clients import read_answer
 from watchword.client.requests import ApiRequest
-
-
-def public(kind: type) -> set[str]:
-    return {name for name in dir(kind) if not name.startswith("_")}
 
 
 def test_dir_shows_the_public_names_and_nothing_else() -> None:
@@ -35,17 +35,46 @@ def test_every_public_name_has_a_docstring(name: str) -> None:
             assert inspect.getdoc(value), f"{name}.{member}"
 
 
-def test_both_clients_have_the_same_methods_with_the_same_parameters() -> None:
-    assert public(Client) == public(AsyncClient)
-    for name in public(Client):
-        assert inspect.signature(getattr(Client, name)) == inspect.signature(getattr(AsyncClient, name)), name
+def methods(client: Client | AsyncClient) -> dict[str, Any]:
+    """All public methods, such as `tokens.create`, by name."""
+    found = {name: getattr(client, name) for name in dir(client) if not name.startswith("_")}
+    namespaces = {name: part for name, part in found.items() if not callable(part)}
+    own = {name: method for name, method in found.items() if name not in namespaces}
+    return own | {
+        f"{space}.{name}": getattr(part, name)
+        for space, part in namespaces.items()
+        for name in dir(part)
+        if not name.startswith("_")
+    }
 
 
-def test_methods_show_their_parameters_and_docstrings() -> None:
+@pytest.fixture
+def both() -> Iterator[tuple[Client, AsyncClient]]:
+    asynchronous = AsyncClient()
     with Client() as client:
-        assert list(inspect.signature(client.granted_privileges).parameters) == ["actor"]
-        assert client.granted_privileges.__name__ == "granted_privileges"
-        assert (client.revoke_token.__doc__ or "").startswith("Revoke a token")
+        yield client, asynchronous
+    asyncio.run(asynchronous.close())
+
+
+def test_both_clients_have_the_same_methods_with_the_same_parameters(both: tuple[Client, AsyncClient]) -> None:
+    synchronous, asynchronous = methods(both[0]), methods(both[1])
+    assert synchronous.keys() == asynchronous.keys()
+    for name, method in synchronous.items():
+        parameters = inspect.signature(method).parameters
+        assert parameters == inspect.signature(asynchronous[name]).parameters, name
+
+
+def test_methods_show_their_parameters_results_and_docstrings(both: tuple[Client, AsyncClient]) -> None:
+    for client in both:
+        for name, method in methods(client).items():
+            assert inspect.getdoc(method), name
+            signature = inspect.signature(method)
+            assert signature.return_annotation is not signature.empty, name
+            assert all(one.annotation is not one.empty for one in signature.parameters.values()), name
+    signature = inspect.signature(both[0].privileges.granted)
+    assert str(signature) == "(actor_urn: str) -> tuple[str, ...]"
+    assert (both[1].tokens.revoke.__doc__ or "").startswith("Revoke a token")
+    assert inspect.signature(both[1].tokens.get).return_annotation is TokenDetails
 
 
 def test_profiles_and_errors_are_read_without_loading_httpx() -> None:
@@ -59,13 +88,14 @@ def test_profiles_and_errors_are_read_without_loading_httpx() -> None:
     [
         ("durationIso", "duration"),
         ("input.durationIso", "duration"),
-        ("allowedNetworks[2]", "networks[2]"),
+        ("allowedNetworks[2]", "allowed_networks[2]"),
         ("atMost", "at_most"),
         ("endTimeMillis", "end_time"),
         ("filters[1].values", "filters[1].values"),
-        ("policies[3].actors.allUsers", "declared[3].actors.all_users"),
-        ("id", "token_id"),
-        ("Idempotency-Key", "key"),
+        ("policies[3].actors.allUsers", "policies[3].actors.all_users"),
+        ("id", "id"),
+        ("Idempotency-Key", "idempotency_key"),
+        ("count", "page_size"),
     ],
 )
 def test_error_names_the_python_argument(field: str, argument: str) -> None:
@@ -73,7 +103,13 @@ def test_error_names_the_python_argument(field: str, argument: str) -> None:
     details = f'"code": 400, "type": "BAD_REQUEST", "reason": "invalid_field", "field": "{field}"'
     body = f'{{"errors": [{{"message": "{sentence}", "extensions": {{{details}}}}}]}}'.encode()
     with pytest.raises(BadRequest) as refused:
-        read_answer(ApiRequest(str, arguments={"id": "token_id"}), 200, {}, body)
+        read_answer(ApiRequest(str), 200, {}, body)
     assert (refused.value.field, refused.value.argument) == (field, argument)
     assert str(refused.value) == f"{argument} must be something else than {field}s."
     assert refused.value.message == sentence
+
+
+def test_generated_modules_are_current() -> None:
+    script = Path(__file__).resolve().parents[2] / "scripts" / "generate-client"
+    checked = subprocess.run([sys.executable, script, "--check"], capture_output=True, text=True, check=False)
+    assert checked.returncode == 0, checked.stderr

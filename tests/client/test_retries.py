@@ -38,17 +38,17 @@ def test_change_is_never_tried_again_after_a_cut_line(connect: Clients, actor: s
     with cut_line() as stranger:
         client = connect(stranger.url, actor=ADMIN, retries=5)
         with pytest.raises(Unreachable):
-            client.create_policy("laptops", [], PolicyActors(users=(actor,)))
+            client.policies.create("laptops", [], PolicyActors(users=(actor,)))
         with pytest.raises(Unreachable):
-            client.revoke_token("x")
+            client.tokens.revoke("x")
         assert len(stranger.came) == 2
         assert not any("idempotency-key" in came.lower() for came in stranger.came)
 
 
 MAKINGS: dict[str, Any] = {
-    "create": lambda client: client.create_token("urn:li:corpuser:a", "laptop", duration="ONE_DAY"),
-    "derive": lambda client: client.derive_token("narrower"),
-    "rotate": lambda client: client.rotate_token("x"),
+    "create": lambda client: client.tokens.create("urn:li:corpuser:a", "laptop", duration="ONE_DAY"),
+    "derive": lambda client: client.tokens.derive("narrower"),
+    "rotate": lambda client: client.tokens.rotate("x"),
 }
 
 
@@ -76,10 +76,10 @@ def test_token_whose_answer_was_lost_is_asked_for_again_and_is_the_only_one(
     with Breaker(server.url) as between:
         between.lose_answer(every, times=1)
         between.answer(every, 502, b"<h1>Hello</h1>", times=1)
-        made = connect(between.url, actor=ADMIN).create_token(actor, "laptop", duration="ONE_DAY")
+        made = connect(between.url, actor=ADMIN).tokens.create(actor, "laptop", duration="ONE_DAY")
         assert len(between.seen) == 3
     assert server.verify(made.token.reveal()).status_code == 204
-    assert [token.id for token in connect(server.url, actor=ADMIN).tokens(TokenFilter("actorUrn", actor))] == [
+    assert [token.id for token in connect(server.url, actor=ADMIN).tokens.list(TokenFilter("actorUrn", actor))] == [
         made.metadata.id
     ]
 
@@ -90,10 +90,10 @@ def test_token_is_asked_for_again_after_a_fault_of_the_server_and_another_change
     fault = b'{"errors": [{"message": "x", "extensions": {"code": 500, "type": "SERVER_ERROR", "reason": "internal"}}]}'
     with Breaker(server.url) as between:
         between.answer(every, 500, fault, times=1)
-        made = connect(between.url, actor=ADMIN).create_token(actor, "laptop", duration="ONE_DAY")
+        made = connect(between.url, actor=ADMIN).tokens.create(actor, "laptop", duration="ONE_DAY")
         between.answer(every, 500, fault, times=1)
         with pytest.raises(ServerError):
-            connect(between.url, actor=ADMIN).revoke_token(made.metadata.id)
+            connect(between.url, actor=ADMIN).tokens.revoke(made.metadata.id)
         assert len(between.seen) == 3
 
 
@@ -101,7 +101,7 @@ def test_key_of_own_gives_the_same_token_again_and_is_good_for_no_other(
     server: Server, connect: Clients, actor: str
 ) -> None:
     def make(client: Client, name: str) -> str:
-        return client.create_token(actor, name, duration="ONE_DAY", key=f"mine of {actor}").token.reveal()
+        return client.tokens.create(actor, name, duration="ONE_DAY", idempotency_key=f"mine of {actor}").token.reveal()
 
     client = connect(server.url, actor=ADMIN)
     assert make(client, "laptop") == make(client, "laptop")
@@ -113,7 +113,7 @@ def test_key_of_own_gives_the_same_token_again_and_is_good_for_no_other(
 def test_change_is_not_tried_again_on_the_word_of_a_gateway(connect: Clients, actor: str) -> None:
     with web_server(503) as gateway:
         with pytest.raises(Unreachable):
-            connect(gateway.url, actor=ADMIN, retries=5).suspend_actor(actor)
+            connect(gateway.url, actor=ADMIN, retries=5).actors.suspend(actor)
         assert len(gateway.came) == 1
 
 
@@ -128,7 +128,7 @@ def test_change_refused_by_a_locked_store_is_made_just_once_when_the_store_is_fr
         clients = Clients(kind)
         try:
             client = clients(server.url, actor=ADMIN, retries=retries)
-            return client.create_token(actor, f"{retries}", duration="ONE_DAY").metadata.id
+            return client.tokens.create(actor, f"{retries}", duration="ONE_DAY").metadata.id
         finally:
             clients.close()
 
@@ -138,7 +138,9 @@ def test_change_refused_by_a_locked_store_is_made_just_once_when_the_store_is_fr
             assert isinstance(hasty.exception(), Unavailable)
         made = patient.result()
     clients = Clients(kind)
-    assert [token.id for token in clients(server.url, actor=ADMIN).tokens(TokenFilter("actorUrn", actor))] == [made]
+    assert [token.id for token in clients(server.url, actor=ADMIN).tokens.list(TokenFilter("actorUrn", actor))] == [
+        made
+    ]
     clients.close()
 
 

@@ -40,7 +40,7 @@ def test_token_shows_in_no_repr_traceback_or_log(
 
 
 def test_new_token_is_a_secret(server: Server, connect: Clients, actor: str) -> None:
-    made = connect(server.url, actor=ADMIN).create_token(actor, "laptop", duration="ONE_DAY")
+    made = connect(server.url, actor=ADMIN).tokens.create(actor, "laptop", duration="ONE_DAY")
     assert made.token.reveal() not in f"{made} {made!r}"
     with pytest.raises(TypeError):
         pickle.dumps(made)

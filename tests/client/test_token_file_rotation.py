@@ -173,7 +173,7 @@ def test_repeated_rotation_after_a_lost_response_gets_the_same_token(server: Ser
             rotate_file(file, between.url, retries=0)
     old = whose(server, file)
     with Client(server.url, actor=ADMIN) as admin:
-        lost = admin.get_token(old).replaced_by
+        lost = admin.tokens.get(old).replaced_by
     copy = written(file.with_name("copy"), file.read_text().strip())
     assert rotate_file(file, server.url).metadata.id == lost
     assert rotate_file(copy, server.url).metadata.id == lost
@@ -220,7 +220,7 @@ def test_token_limited_to_other_networks_gets_no_successor(server: Server, file:
         with pytest.raises(WatchwordError, match=r"to the networks 10\.0\.0\.0/8, .* Nothing was changed\."):
             rotate_file(file, server.url, asked_by=admin)
         assert file.read_text().strip() == made["accessToken"]
-        found = admin.get_token(made["metadata"]["id"])
+        found = admin.tokens.get(made["metadata"]["id"])
         assert (found.status, found.replaced_by) == ("ACTIVE", None)
     said = watchword("token", "rotate", "--file", str(file), "--url", server.url, "--as", ADMIN)
     assert (said.returncode, said.stdout, said.stderr.count("\n")) == (1, "", 1)
@@ -241,11 +241,11 @@ def test_another_caller_rotates_a_token_that_cannot_rotate_itself(server: Server
         asked = server.http.get("/auth?watchword.audience=https://api.example", headers=held)
         assert (asked.status_code, asked.headers["X-Auth-Token-Id"]) == (204, rotated.metadata.id)
         assert rotated.problem is None
-        assert admin.get_token(rotated.metadata.id).awaits_first_use is False
+        assert admin.tokens.get(rotated.metadata.id).awaits_first_use is False
         change_store(server, "UPDATE tokens SET grace = 0, full_end = expires_at WHERE id = ?", rotated.metadata.id)
         again = rotate_file(file, server.url, asked_by=admin)
         assert again.metadata.id == rotated.metadata.id, "what still waits for its first use is used, not rotated"
-        assert admin.get_token(again.metadata.id).awaits_first_use is False
+        assert admin.tokens.get(again.metadata.id).awaits_first_use is False
 
 
 def test_concurrently_written_token_file_is_kept(server: Server, file: Path, actor: str) -> None:

@@ -101,7 +101,7 @@ def test_rooms_import_only_from_those_before_them() -> None:
 def may_import(room: str, name: str) -> bool:
     top = name.partition(".")[0]
     if top != "watchword":
-        return top in sys.stdlib_module_names or top in (ROOMS.get(room, {"httpx"}))
+        return top in sys.stdlib_module_names or top in (ROOMS.get(room, {"httpcore", "httpx"}))
     if room == "client":
         return room_of(name) in {"client", ""} or name in FOR_CLIENTS
     if room == "cli" and room_of(name) == "client":

@@ -8,7 +8,7 @@ from watchword.client.middleware import VerifyTokens
 
 
 def issue(client: Client) -> Secret[str]:
-    return client.create_token("urn:li:corpuser:consumer", "nightly", duration="ONE_DAY").token
+    return client.tokens.create("urn:li:corpuser:consumer", "nightly", duration="ONE_DAY").token
 
 
 async def whoami(url: str, token: Secret[str]) -> str:
@@ -18,7 +18,7 @@ async def whoami(url: str, token: Secret[str]) -> str:
 
 def main(url: str, actor: str) -> None:
     with Client(url, actor=actor) as client:
-        print(client.me().urn, client.get_server_info().version)
+        print(client.me().urn, client.server_info().version)
         print(asyncio.run(whoami(url, issue(client))))
     try:
         asyncio.run(whoami(url, Secret("wrong")))

@@ -1,41 +1,46 @@
 """Both clients behind one face, so that one suite holds both to the same behaviour."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from typing import Any, cast
 
 from watchword.client import AsyncClient, Client
 
 KINDS = ("sync", "async")
+_END = object()
 
 
 class Blocking:
-    """An `AsyncClient` with the synchronous client's manners: the test waits for each answer."""
+    """An `AsyncClient`, one of its namespaces or a list, with synchronous manners: the test waits for each answer."""
 
-    def __init__(self, runner: asyncio.Runner, client: AsyncClient) -> None:
+    def __init__(self, runner: asyncio.Runner, inner: Any) -> None:
         self._runner = runner
-        self._client = client
+        self._inner = inner
 
     def __getattr__(self, name: str) -> Any:
-        method = getattr(self._client, name)
+        method = getattr(self._inner, name)
+        if not callable(method):
+            return Blocking(self._runner, method)
 
         def call(*args: Any, **kwargs: Any) -> Any:
             made = method(*args, **kwargs)
-            return self._each(made) if hasattr(made, "__aiter__") else self._runner.run(made)
+            return Blocking(self._runner, made) if hasattr(made, "__aiter__") else self._runner.run(made)
 
         return call
 
     def __repr__(self) -> str:
-        return repr(self._client)
+        return repr(self._inner)
 
-    def _each(self, items: AsyncIterator[Any]) -> Iterator[Any]:
-        end = object()
+    def __iter__(self) -> Iterator[Any]:
+        return self
 
+    def __next__(self) -> Any:
         async def following() -> Any:
-            return await anext(items, end)
+            return await anext(self._inner, _END)
 
-        while (item := self._runner.run(following())) is not end:
-            yield item
+        if (item := self._runner.run(following())) is _END:
+            raise StopIteration
+        return item
 
 
 class Clients:

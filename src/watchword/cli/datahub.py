@@ -122,7 +122,7 @@ def status(client: "api.Client") -> None:
 
     Example: watchword import status
     """
-    found = client.get_import_status()
+    found = client.tokens.import_status()
     pairs: dict[str, out.Cell] = {
         **out.attributes(found, "Imported tokens=tokens, live"),
         "Of these, used in 30 days": found.used_in_30_days,

@@ -41,8 +41,8 @@ def event() -> None:
 
 
 @event.command("list")
-@repeatable("--actor", "actors", "ACTOR", "Events of this actor.", type=actor_urn)
-@repeatable("--about", "about", "ACTOR", "Events about this actor or its tokens.", type=actor_urn)
+@repeatable("--actor", "actor_urns", "ACTOR", "Events of this actor.", type=actor_urn)
+@repeatable("--about", "about_urns", "ACTOR", "Events about this actor or its tokens.", type=actor_urn)
 @repeatable("--action", "actions", "WORD", "Events with this action. `watchword event actions` lists them.")
 @repeatable("--target", "targets", "TEXT", "Events on this id or URN.")
 @click.option("--since", type=time_ago, help="From a date, a time, or a duration back such as 1d.")
@@ -62,7 +62,7 @@ def list_events(client: "api.Client", follow: bool, **filters: Any) -> None:
         for found in _follow(client, out.flag("limit"), filters):
             _print_event(found)
         return
-    events = client.events(**filters, page_size=page_size())
+    events = client.events.list(**filters, page_size=page_size())
     out.show_list(events, _COLUMNS, "No events.")
 
 
@@ -71,7 +71,7 @@ def _follow(client: "api.Client", limit: int, filters: dict[str, Any]) -> "Itera
     recent: list[api.EventInfo] = []
     requested = filters["since"]
     newest = _newest(client)
-    for one in client.events(**filters, page_size=page_size()):
+    for one in client.events.list(**filters, page_size=page_size()):
         if limit and len(recent) >= limit and one.at < recent[0].at - LATEST:
             break
         recent.append(one)
@@ -80,7 +80,7 @@ def _follow(client: "api.Client", limit: int, filters: dict[str, Any]) -> "Itera
 
     def poll() -> "Iterator[tuple[datetime | None, list[api.EventInfo]]]":
         while True:
-            yield _newest(client), [one for one in client.events(**filters) if one.id not in seen]
+            yield _newest(client), [one for one in client.events.list(**filters) if one.id not in seen]
             sys.stdout.flush()
             time.sleep(FOLLOW_SECONDS)
 
@@ -98,7 +98,7 @@ def _follow(client: "api.Client", limit: int, filters: dict[str, Any]) -> "Itera
 
 def _newest(client: "api.Client") -> "datetime | None":
     """When the newest event happened."""
-    return next((one.at for one in client.events(page_size=1)), None)
+    return next((one.at for one in client.events.list(page_size=1)), None)
 
 
 def _print_event(found: "api.EventInfo") -> None:
@@ -114,4 +114,4 @@ def list_actions(client: "api.Client") -> None:
 
     Example: watchword event actions
     """
-    out.show_list(client.event_actions(), _ACTION_COLUMNS, "No actions.")
+    out.show_list(client.events.actions(), _ACTION_COLUMNS, "No actions.")

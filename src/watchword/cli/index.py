@@ -38,7 +38,7 @@ def sizes(client: "api.Client") -> None:
     Example: watchword index sizes --json
     """
     empty = "No indices. To create samples: watchword index load --demo"
-    out.show_list(client.index_sizes(), _COLUMNS, empty)
+    out.show_list(client.series.list(), _COLUMNS, empty)
 
 
 @index.command()
@@ -51,7 +51,7 @@ def histogram(client: "api.Client", entity_type: str, aspect: str, spans: int) -
 
     Example: watchword index histogram dataset operation --spans 12
     """
-    found = client.get_timeseries_histogram(entity_type, aspect, spans=spans)
+    found = client.series.histogram(entity_type, aspect, spans=spans)
     most = max((span.rows for span in found.spans), default=0)
     shown = out.columns(
         "FROM=start, rows", out.Column("SHARE", lambda span: "#" * round(span.rows * MAX_BAR / most) if most else "")
@@ -87,7 +87,7 @@ def truncate(
     if wanted["force_delete_by_query"] and wanted["force_reindex"]:
         raise WrongUse("Pass --delete or --copy, not both.")
     need_confirmation()
-    plan = client.plan_truncation(**wanted)
+    plan = client.series.plan_truncation(**wanted)
     out.show_pairs(_pairs(plan))
     if dry_run:
         out.say_json(plan)
@@ -131,7 +131,7 @@ def _pairs(plan: "api.TruncationPlan") -> dict[str, out.Cell]:
 
 def _start(client: "api.Client", wanted: dict[str, Any]) -> "api.OperationInfo":
     try:
-        return client.truncate_series(**wanted)
+        return client.series.truncate(**wanted)
     except Conflict as error:
         running = error.details.get("operationId")
         if not isinstance(running, str):

@@ -294,20 +294,20 @@ def patiently(begin: Callable[[], Iterator[T]]) -> Iterator[T]:
 
 # Arguments of the client whose parameter has another name here; the first that the command has is used.
 _PARAMETERS = {
-    "account_id": ("id_",),
-    "actor": ("actor", "urn"),
+    "actor_urn": ("actor", "urn"),
     "actors.all_users": ("all_users",),
     "actors.groups": ("groups",),
     "actors.users": ("users",),
+    "all": ("all_actors",),
     "delivery_id": ("delivery",),
     "display_name": ("name",),
     "end_time": ("older_than", "until"),
-    "group": ("urn",),
-    "group_id": ("id_",),
-    "operation_id": ("task_id",),
+    "group_urn": ("urn",),
+    "id": ("id_", "task_id", "session_id", "token_id"),
     "query": ("contains", "search", "query"),
+    "task": ("task_id",),
     "url": ("to",),
-    "webhook_id": ("id_",),
+    "user_urns": ("users",),
 }
 _PHRASES = {"See getIndexSizes.": "See: watchword index sizes", "entityType": "entity"}
 

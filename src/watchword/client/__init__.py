@@ -3,8 +3,8 @@
     from watchword.client import Client, TokenFilter
 
     with Client("https://tokens.example.org", token=...) as watchword:
-        new = watchword.create_token("urn:li:corpuser:alice", "laptop", duration="ONE_WEEK")
-        for token in watchword.tokens(TokenFilter("actorUrn", "urn:li:corpuser:alice")):
+        new = watchword.tokens.create("urn:li:corpuser:alice", "laptop", duration="ONE_WEEK")
+        for token in watchword.tokens.list(TokenFilter("actorUrn", "urn:li:corpuser:alice")):
             print(token.name, token.expires_at)
 
 `AsyncClient` has the same methods for asyncio. `watchword.client.errors` shows the tree of errors, and
@@ -18,28 +18,26 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from watchword.basics.secret import Secret
     from watchword.basics.times import Duration
-    from watchword.client.actors import *
-    from watchword.client.api import ServerInfo
-    from watchword.client.audit import *
+    from watchword.client.answers import *
+    from watchword.client.asynchronous.client import AsyncClient
+    from watchword.client.asynchronous.lists import AsyncResults
     from watchword.client.errors import *
-    from watchword.client.http_clients import AsyncClient, Client
-    from watchword.client.operations import *
-    from watchword.client.policies import *
-    from watchword.client.records import UserInfo
+    from watchword.client.inputs import DeclaredAccountInfo, DeclaredGroupInfo, DeclaredPolicyInfo, TokenFilter
+    from watchword.client.records import DeviceLogin, PolicyActors, ServerInfo, VerifiedToken
     from watchword.client.requests import ResultPage
-    from watchword.client.retention import *
+    from watchword.client.synchronous.client import Client
+    from watchword.client.synchronous.lists import Results
     from watchword.client.token_files import RotatedFile, TokenFile, rotate_file
-    from watchword.client.tokens import *
 
 __all__ = [
-    "ActorIdentity", "ActorInfo", "ActorSummary", "ActorTokenCount", "AppliedPolicies", "AsyncClient", "BadRequest",
-    "Client", "Conflict", "DayCountInfo", "DeclaredAccountInfo", "DeclaredGroupInfo", "DeclaredMembership",
-    "DeclaredPolicyInfo", "DeviceLogin", "Duration", "EngineTaskInfo", "EntityDiff", "EventAction", "EventInfo",
-    "FormerMembership", "GrantedActors", "GroupInfo", "HeldSeries", "ImportStatusInfo", "IndexInfo",
-    "MailPreference", "NewToken", "NewWebhook", "NotFound", "OffboardedTokens", "OffboardingReport",
+    "ActorIdentity", "ActorInfo", "ActorSummary", "ActorTokenCount", "AppliedPolicies", "AsyncClient",
+    "AsyncResults", "BadRequest", "Client", "Conflict", "DayCountInfo", "DeclaredAccountInfo", "DeclaredGroupInfo",
+    "DeclaredMembership", "DeclaredPolicyInfo", "DeviceLogin", "Duration", "EngineTaskInfo", "EntityDiff",
+    "EventAction", "EventInfo", "FormerMembership", "GrantedActors", "GroupInfo", "HeldSeries", "ImportStatusInfo",
+    "IndexInfo", "MailPreference", "NewToken", "NewWebhook", "NotFound", "OffboardedTokens", "OffboardingReport",
     "OffboardingResult", "OffboardingSuspension", "OperationInfo", "OverviewInfo", "PlannedSpan", "PolicyActors",
     "PolicyDiff", "PolicyGrant", "PolicyInfo", "PostCheckInfo", "PrivilegeDescription", "PrivilegeExplanation",
-    "PrivilegeHolder", "ProfileError", "RequestRejected", "ResourceDiff", "ResourceInfo", "ResultPage",
+    "PrivilegeHolder", "ProfileError", "RequestRejected", "ResourceDiff", "ResourceInfo", "ResultPage", "Results",
     "RetentionHold", "RetentionRuleDiff", "RetentionRuleInfo", "RetentionRunInfo", "RevocationPlan",
     "RevocationReceipt", "RotatedFile", "Secret", "SeriesPlanInfo", "SeriesSize", "ServerError", "ServerInfo",
     "ServiceAccountInfo", "SessionInfo", "TaskCounters", "TaskInfo", "Throttled", "TimeSpan", "TimeseriesHistogram",
@@ -52,11 +50,9 @@ __all__ = [
 # start, and httpx takes most of the time to load.
 _MODULES = [
     *(f"watchword.basics.{name}" for name in ("times", "secret")),
-    *(f"watchword.client.{name}" for name in ("errors", "records", "tokens", "policies", "actors", "audit")),
-    *(
-        f"watchword.client.{name}"
-        for name in ("operations", "retention", "requests", "api", "http_clients", "token_files")
-    ),
+    *(f"watchword.client.{name}" for name in ("errors", "records", "inputs", "answers", "requests")),
+    *(f"watchword.client.{name}" for name in ("synchronous.lists", "synchronous.client", "token_files")),
+    *(f"watchword.client.asynchronous.{name}" for name in ("lists", "client")),
 ]
 
 

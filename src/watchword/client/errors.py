@@ -23,22 +23,6 @@ from typing import Any
 
 from watchword.basics.errors import OperatorError
 
-# Arguments whose name is not the snake case of the GraphQL field.
-ARGUMENTS = {
-    "Idempotency-Key": "key",
-    "aboutUrns": "about",
-    "actorUrn": "actor",
-    "actorUrns": "actors",
-    "groupUrns": "groups",
-    "all": "all_actors",
-    "allowedNetworks": "networks",
-    "durationIso": "duration",
-    "endTimeMillis": "end_time",
-    "groupUrn": "group",
-    "policies": "declared",
-    "userUrns": "users",
-}
-
 
 class WatchwordError(Exception):
     """The base of all errors of this client, except for wrong arguments, which are a `ValueError` or a `TypeError`."""
@@ -97,22 +81,29 @@ class RequestRejected(WatchwordError):
 class BadRequest(RequestRejected):
     """The request is invalid. `str()` of the error names the Python argument, `message` the GraphQL field."""
 
-    argument: str | None = None
+    def __init__(self, message: str, **about: Any) -> None:
+        super().__init__(message, **about)
+        if self.field is not None and self.argument is not None:
+            self.args = (re.sub(rf"(?<![\w.])(input\.)?{re.escape(self.field)}(?!\w)", self.argument, message),)
 
     @property
     def field(self) -> str | None:
         """The GraphQL field that is wrong."""
         return self._detail("field")
 
-    def name_argument(self, names: Mapping[str, str]) -> None:
-        """`names` has the arguments of this call that are not called like their field."""
+    @property
+    def argument(self) -> str | None:
+        """The Python argument that is wrong: the field in snake case, without a unit."""
         if self.field is None:
-            return
-        first, *rest = self.field.removeprefix("input.").split(".")
-        word, bracket, index = first.partition("[")
-        known = {**ARGUMENTS, **names}
-        self.argument = ".".join([known.get(word, snake_case(word)) + bracket + index, *map(snake_case, rest)])
-        self.args = (re.sub(rf"(?<![\w.])(input\.)?{re.escape(self.field)}(?!\w)", self.argument, self.message),)
+            return None
+        name = snake_case(self.field.removeprefix("input.").replace("-", "_")).lower()
+        return "page_size" if name == "count" else re.sub(r"_(iso|millis)$", "", name)
+
+
+class UnknownFields(BadRequest):
+    """The server does not know fields of the request: it is older than this client."""
+
+    columns: tuple[int, ...] = ()
 
 
 class Unauthenticated(RequestRejected):

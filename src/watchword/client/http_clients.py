@@ -1,4 +1,4 @@
-"""`Client` and `AsyncClient`: how requests are sent, retried and answered. What can be asked for is in `api`.
+"""What both clients share: the server's address, the caller, how an answer is read, and when a request is retried.
 
 A token is written only into the header of a request. Redirects are not followed, because they could send the token to
 another server. A .netrc file is ignored, and so is a proxy for addresses of this machine.
@@ -13,36 +13,36 @@ import json
 import random
 import socket
 import ssl
-import time
+import urllib.request
 import zlib
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterator, Mapping
-from contextvars import ContextVar
-from typing import Any, Generic, Protocol, Self, TypeVar
+from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, Protocol, TypeVar
 from urllib.parse import urlsplit
 
 import httpx
 
 from watchword import __version__
+from watchword.basics.errors import Reason
 from watchword.basics.names import DEFAULT_URL
 from watchword.basics.secret import Secret
-from watchword.client.api import Api
 from watchword.client.errors import (
     BY_CODE,
-    BadRequest,
     ProfileChoiceError,
     RequestRejected,
     ServerError,
     Throttled,
     Unavailable,
     UnexpectedAnswer,
+    UnknownFields,
     Unreachable,
     WatchwordError,
 )
 from watchword.client.profiles import Profiles, choose_server, read_environment
-from watchword.client.requests import GRAPHQL_PATH, ApiRequest, Listing, Step
+from watchword.client.requests import GRAPHQL_PATH, ApiRequest
 
 T = TypeVar("T")
-H = TypeVar("H", httpx.Client, httpx.AsyncClient)
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 30.0
 TLS_PROBE_SECONDS = 2.0
 MAX_BYTES = 32 * 1024 * 1024
@@ -107,6 +107,8 @@ class ServerConnection:
         self.url = "http://localhost" if self.socket is not None else checked
         self._shown = checked
         self._auth = CallerAuth(token, actor)
+        self._partial: dict[str, ApiRequest[Any]] = {}
+        """Requests without the fields that this server does not know, by the whole document."""
 
     def __repr__(self) -> str:
         return self._shown
@@ -127,17 +129,20 @@ class ServerConnection:
             "follow_redirects": False,
         }
 
-    def open(self, kind: type[H], transport: Callable[..., Any], timeout: float, verify: ssl.SSLContext | bool) -> H:
-        """A client of httpx, with the transport for a Unix socket."""
-        options: dict[str, Any] = {"timeout": timeout, "verify": verify}
-        if self.socket is not None:
-            options["transport"] = transport(uds=self.socket)
-        elif is_loopback(self.url):
-            options["mounts"] = {"http://": None, "https://": None}
-        if is_loopback(self.url) and not is_encrypted(self.url):
-            options["verify"] = False  # plain HTTP; loading the certificate authorities would take time
+    def verify_for(self, verify: ssl.SSLContext | bool) -> ssl.SSLContext | bool:
+        """False for plain HTTP to this machine: to load the certificate authorities would take time."""
+        return False if is_loopback(self.url) and not is_encrypted(self.url) else verify
+
+    @contextmanager
+    def proxy(self) -> Iterator[httpx.Proxy | None]:
+        """The proxy that the environment names for the server. Errors with it are explained."""
+        parts = urlsplit(self.url)
+        proxies = urllib.request.getproxies()
+        address = proxies.get(parts.scheme) or proxies.get("all")
+        if is_loopback(self.url) or urllib.request.proxy_bypass(parts.netloc):
+            address = None
         try:
-            return kind(**options)
+            yield httpx.Proxy(address if "://" in address else f"http://{address}") if address else None
         except ImportError:
             raise WatchwordError(
                 "The environment (ALL_PROXY, HTTP_PROXY or HTTPS_PROXY) names a SOCKS proxy, which needs one more "
@@ -148,6 +153,19 @@ class ServerConnection:
                 "The proxy in the environment (ALL_PROXY, HTTP_PROXY or HTTPS_PROXY) must be an address such as "
                 "http://proxy.example.org:3128. Correct it, or name the server in NO_PROXY."
             ) from None
+
+    def known(self, request: ApiRequest[T]) -> ApiRequest[T]:
+        """The request without the fields that the server turned out not to know."""
+        found = self._partial.get(request.query or "")
+        return request if found is None else replace(request, query=found.query, is_partial=True)
+
+    def without(self, request: ApiRequest[T], whole: ApiRequest[T], failure: UnknownFields) -> ApiRequest[T]:
+        """The request without fields that the server does not know. Raises the failure if not enough is left."""
+        left = request.without(failure.columns)
+        if left is None or len(left.query or "") >= len(request.query or ""):
+            raise failure
+        self._partial[whole.query or ""] = left
+        return left
 
     def lost(self, error: httpx.HTTPError | TimeoutError) -> Unreachable:
         late = isinstance(error, httpx.TimeoutException | TimeoutError)
@@ -216,55 +234,6 @@ def _check_url(url: str) -> str:
     return url.rstrip("/").removesuffix(GRAPHQL_PATH)
 
 
-# The deadline of a whole request. httpx limits only each single read and write, so that a server that sends a byte a
-# second would never time out. asyncio can cancel a request from outside; a blocking client cannot, so each of its reads
-# and writes gets the time that is left. httpx has no public way to set httpcore's network backend, so this replaces a
-# private attribute of it. tests/client/test_response_limits.py fails if that stops working.
-_deadline: ContextVar[float | None] = ContextVar("deadline", default=None)
-
-
-def enforce_deadlines(http: httpx.Client) -> httpx.Client:
-    for transport in (http._transport, *http._mounts.values()):  # noqa: SLF001 - see above
-        if transport is not None:
-            pool: Any = transport._pool  # type: ignore[attr-defined]  # noqa: SLF001
-            pool._network_backend = _WithDeadline(pool._network_backend)  # noqa: SLF001
-    return http
-
-
-def _remaining(timeout: float | None) -> float | None:
-    ends = _deadline.get()
-    if ends is None:
-        return timeout
-    left = ends - time.monotonic()
-    if left <= 0:
-        raise httpx.ReadTimeout("")
-    return left if timeout is None else min(left, timeout)
-
-
-_OPENING = frozenset({"connect_tcp", "connect_unix_socket", "start_tls"})
-_TIMED = _OPENING | {"read", "write"}
-
-
-class _WithDeadline:
-    """A network backend of httpcore, or a stream that it opens: each call gets the time that is left, also calls
-    without a timeout, such as those of a SOCKS handshake.
-    """
-
-    def __init__(self, inner: Any) -> None:
-        self._inner = inner
-
-    def __getattr__(self, name: str) -> Any:
-        method = getattr(self._inner, name)
-
-        def call(*args: Any, **options: Any) -> Any:
-            if name in _TIMED:
-                options["timeout"] = _remaining(options.get("timeout"))
-            found = method(*args, **options)
-            return _WithDeadline(found) if name in _OPENING else found
-
-        return call
-
-
 class AnswerBody:
     """Collects and decompresses an answer, up to the limit."""
 
@@ -293,6 +262,13 @@ class AnswerBody:
             )
 
 
+class _Partial(dict[str, Any]):
+    """An object of an answer to a partial request."""
+
+    def __missing__(self, _: str) -> None:
+        return None
+
+
 def read_answer(request: ApiRequest[T], status: int, headers: Mapping[str, str], body: bytes | bytearray) -> T:
     """The result of a request. Raises the error that the answer stands for."""
     if request.read_headers is not None and status in {200, 204} and not body:
@@ -301,13 +277,11 @@ def read_answer(request: ApiRequest[T], status: int, headers: Mapping[str, str],
         except KeyError:
             raise _unexpected(status, headers) from None
     try:
-        answer = json.loads(body)
+        answer = json.loads(body, object_hook=_Partial if request.is_partial else None)
     except (ValueError, RecursionError):
         answer = None
     if isinstance(answer, dict):
         refused = _rejected(answer, status, headers)
-        if isinstance(refused, BadRequest):
-            refused.name_argument(request.arguments)
         if refused is not None:
             raise refused
         if status == 200:
@@ -332,16 +306,29 @@ def _rejected(answer: Mapping[str, Any], status: int, headers: Mapping[str, str]
             message = details.pop("message")
         del details["type"]  # says the same as the code
         code = int(details.pop("code"))
-        return BY_CODE.get(code, RequestRejected)(
+        reason = str(details.pop("reason"))
+        columns = _unknown_fields(answer.get("errors", [])) if reason == Reason.INVALID_DOCUMENT.word else ()
+        rejected = (UnknownFields if columns else BY_CODE.get(code, RequestRejected))(
             str(message),
             code=code,
-            reason=str(details.pop("reason")),
+            reason=reason,
             details=details,
             request_id=headers.get("x-request-id"),
             retry_after=_seconds(headers.get("retry-after")),
         )
     except (KeyError, IndexError, TypeError, ValueError, OverflowError):
         return None
+    if isinstance(rejected, UnknownFields):
+        rejected.columns = columns
+    return rejected
+
+
+def _unknown_fields(errors: list[Mapping[str, Any]]) -> tuple[int, ...]:
+    """Where the document has fields that the schema lacks; empty if it has another fault."""
+    found = [error for error in errors if not str(error["message"]).startswith("Too many validation errors")]
+    if not all(str(error["message"]).startswith("Cannot query field ") for error in found):
+        return ()
+    return tuple(int(error["locations"][0]["column"]) for error in found)
 
 
 def _seconds(text: str | None) -> float | None:
@@ -386,159 +373,21 @@ class RequestRetries:
         return isinstance(failure, Unavailable) or (isinstance(failure, ServerError) and self._request.key is not None)
 
 
-class _HttpClient(Api, Generic[H]):
-    def __init__(
-        self,
-        url: str = DEFAULT_URL,
-        *,
-        token: Bearer | None = None,
-        actor: str | None = None,
-        timeout: float = 30.0,
-        retries: int = 2,
-        verify: ssl.SSLContext | bool = True,
-        http: H | None = None,
-    ) -> None:
-        self._connection = ServerConnection(url, token, actor, retries)
-        if http is not None and self._connection.socket is not None:
-            raise ValueError("Give http a transport for the Unix socket, and url as http://localhost.")
-        self._closes = http is None
-        self._timeout = timeout if http is None else None
-        self._http: H = http or self._open(timeout, verify)
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self._connection})"
-
-    def _open(self, timeout: float, verify: ssl.SSLContext | bool) -> H:
-        raise NotImplementedError
-
-    @classmethod
-    def from_env(cls, **options: Any) -> Self:
-        """Connect as the command line does: to WATCHWORD_URL with WATCHWORD_TOKEN, or by the profile that
-        WATCHWORD_PROFILE names, or by the current profile of `watchword login`. `options` are those of the constructor.
-        """
-        environment = read_environment()
-        profiles = Profiles(environment.folder)
-        has_caller = bool(options.keys() & {"token", "actor"})
-        chosen = choose_server(environment, profiles, has_caller=has_caller or environment.token is not None)
-        if not has_caller:
-            options["token"] = environment.token or (profiles.token(chosen.profile) if chosen.profile else None)
-            if options["token"] is None:
-                raise ProfileChoiceError("No credential. Set WATCHWORD_TOKEN, or sign in: watchword login")
-        return cls(chosen.url, **options)
-
-    @classmethod
-    def from_profile(cls, name: str, **options: Any) -> Self:
-        """Connect with the server and the token that `watchword login --profile NAME` stored."""
-        profiles = Profiles(read_environment().folder)
-        profile = profiles.get(name)
-        return cls(profile.url, token=profiles.token(profile), **options)
+def environment_caller(options: dict[str, Any]) -> str:
+    """The server's address, as the command line chooses it. Without a caller in `options`, the token is added."""
+    environment = read_environment()
+    profiles = Profiles(environment.folder)
+    has_caller = bool(options.keys() & {"token", "actor"})
+    chosen = choose_server(environment, profiles, has_caller=has_caller or environment.token is not None)
+    if not has_caller:
+        options["token"] = environment.token or (profiles.token(chosen.profile) if chosen.profile else None)
+        if options["token"] is None:
+            raise ProfileChoiceError("No credential. Set WATCHWORD_TOKEN, or sign in: watchword login")
+    return chosen.url
 
 
-class Client(_HttpClient[httpx.Client]):
-    """A client of one server. Use it as a context manager, or `close` it.
-
-    `token`, a string, `Secret` or `TokenFile`, identifies the caller. `actor` does so for a server in local mode. `url`
-    may also be `unix:/path/of.sock`. `timeout` is the time in seconds for one try, to the last byte of its answer.
-    `retries` is how often a request is retried. `http` is an `httpx.Client` to use, with its own timeout and
-    certificates; it is not closed.
-    """
-
-    def _open(self, timeout: float, verify: ssl.SSLContext | bool) -> httpx.Client:
-        return enforce_deadlines(self._connection.open(httpx.Client, httpx.HTTPTransport, timeout, verify))
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Close the connections."""
-        if self._closes:
-            self._http.close()
-
-    def _send(self, request: ApiRequest[T]) -> T:
-        retries = RequestRetries(request, self._connection.retries)
-        while True:
-            try:
-                return self._send_once(request)
-            except WatchwordError as failure:
-                pause = retries.pause_after(failure)
-                if pause is None:
-                    raise (self._connection.explain(failure) if self._closes else failure) from None
-            time.sleep(pause)
-
-    def _send_once(self, request: ApiRequest[T]) -> T:
-        before = _deadline.set(None if self._timeout is None else time.monotonic() + self._timeout)
-        try:
-            with self._http.stream(**self._connection.request(request)) as response:
-                body = AnswerBody(response)
-                if not response.is_closed:
-                    for chunk in response.iter_raw():
-                        body.add(chunk)
-        except httpx.HTTPError as error:
-            raise self._connection.lost(error) from None
-        finally:
-            _deadline.reset(before)
-        return read_answer(request, response.status_code, response.headers, body.content)
-
-    def _list(self, listing: Listing[T], step: Step[T]) -> Iterator[T]:
-        while step.request is not None:
-            time.sleep(step.pause)
-            step = listing.send(self._send(step.request))
-            yield from step.items
-
-
-class AsyncClient(_HttpClient[httpx.AsyncClient]):
-    """The same as `Client` for asyncio: `await` each call, and use `async for` for lists and `async with`."""
-
-    def _open(self, timeout: float, verify: ssl.SSLContext | bool) -> httpx.AsyncClient:
-        return self._connection.open(httpx.AsyncClient, httpx.AsyncHTTPTransport, timeout, verify)
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
-
-    async def close(self) -> None:
-        """Close the connections."""
-        if self._closes:
-            await self._http.aclose()
-
-    # asyncio is imported where it is used: the command line, which never needs it, would load it at each start.
-
-    async def _send(self, request: ApiRequest[T]) -> T:
-        from asyncio import sleep, to_thread
-
-        retries = RequestRetries(request, self._connection.retries)
-        while True:
-            try:
-                return await self._send_once(request)
-            except WatchwordError as failure:
-                pause = retries.pause_after(failure)
-                if pause is None:
-                    raise (await to_thread(self._connection.explain, failure) if self._closes else failure) from None
-            await sleep(pause)
-
-    async def _send_once(self, request: ApiRequest[T]) -> T:
-        from asyncio import timeout
-
-        try:
-            async with timeout(self._timeout), self._http.stream(**self._connection.request(request)) as response:
-                body = AnswerBody(response)
-                if not response.is_closed:
-                    async for chunk in response.aiter_raw():
-                        body.add(chunk)
-        except (httpx.HTTPError, TimeoutError) as error:
-            raise self._connection.lost(error) from None
-        return read_answer(request, response.status_code, response.headers, body.content)
-
-    async def _list(self, listing: Listing[T], step: Step[T]) -> AsyncIterator[T]:
-        from asyncio import sleep
-
-        while step.request is not None:
-            await sleep(step.pause)
-            step = listing.send(await self._send(step.request))
-            for item in step.items:
-                yield item
+def profile_caller(name: str) -> tuple[str, Secret[str]]:
+    """The server's address and the token of a profile."""
+    profiles = Profiles(read_environment().folder)
+    profile = profiles.get(name)
+    return profile.url, profiles.token(profile)

@@ -30,9 +30,10 @@ from watchword.basics.errors import (
     Reason,
 )
 from watchword.basics.names import DEFAULT_URL
+from watchword.client.asynchronous.transport import open_http
 from watchword.client.http_clients import ServerConnection
+from watchword.client.records import VerifiedToken, read_identity
 from watchword.client.requests import as_list
-from watchword.client.tokens import VerifiedToken, identity
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -168,7 +169,7 @@ class VerifyTokens:
         async with self._http().stream("GET", self._url, headers=headers, follow_redirects=False) as response:
             if response.status_code in {200, 204}:
                 try:
-                    return _Verdict(identity(response.headers))
+                    return _Verdict(read_identity(response.headers))
                 except KeyError:
                     return self._unavailable("another program answered")
             if response.status_code not in {400, 401, 403}:
@@ -192,7 +193,7 @@ class VerifyTokens:
         """The connections of this event loop, kept between requests."""
         loop = asyncio.get_running_loop()
         if self._pool is None or self._pool[0] is not loop:
-            opened = self._connection.open(httpx.AsyncClient, httpx.AsyncHTTPTransport, self._timeout, self._verify)
+            opened = open_http(self._connection, self._timeout, self._verify)
             self._pool = loop, opened
         return self._pool[1]
 

@@ -1,8 +1,7 @@
-"""Records: what the server answers with. Those of a subject are in the module of its methods.
+"""How a record's fields determine what a request selects and how the answer is read. The records of GraphQL types are
+in `answers.py`; others are here.
 
-A record's fields are those of the GraphQL type, in snake case. They determine what a request selects and how the answer
-is read. Enum values such as a status stay strings, because a newer server may add values. Times are timezone-aware
-datetimes in UTC.
+A record's fields are those of the GraphQL type, in snake case.
 """
 
 import json
@@ -13,6 +12,7 @@ from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import Any, ClassVar, TypeVar, cast, dataclass_transform, get_args, get_origin, get_type_hints
 
+from watchword.basics.scopes import covering, is_scope
 from watchword.basics.secret import Secret
 
 Json = Mapping[str, Any]
@@ -60,14 +60,92 @@ class Record:
         dataclass(frozen=True)(cls)
 
 
-class UserInfo(Record):
-    """An actor. `username` is `alice` of `urn:li:corpuser:alice`, otherwise the urn. `display_name` is None if it has
-    none.
-    """
+class ServerInfo(Record):
+    """The version of a server and what it can do."""
+
+    version: str
+    capabilities: tuple[str, ...]
+
+
+class PolicyActors(Record):
+    """To whom a policy grants its privileges and scopes."""
+
+    users: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
+    all_users: bool = False
+
+
+class VerifiedToken(Record):
+    """Whose token it is and which scopes it has now, as a gateway gets it."""
 
     urn: str
-    username: str
-    display_name: str | None
+    token_id: str
+    scopes: tuple[str, ...]
+
+    def has_scope(self, scope: str) -> bool:
+        """Whether the scopes name it or have a wildcard that covers it, such as orders:* for orders:read."""
+        return is_scope(scope) and covering(self.scopes, scope) is not None
+
+
+class DeviceLogin(Record):
+    """A device authorization (RFC 8628) that waits for a person to approve it in a browser."""
+
+    device_code: Secret[str]
+    user_code: str
+    verification_uri: str
+    verification_uri_complete: str
+    expires_in: float
+    """Seconds until both codes expire."""
+    interval: float
+    """Seconds to wait between polls."""
+
+
+def read_identity(headers: Mapping[str, str]) -> VerifiedToken:
+    """Read the headers with which the server confirms a token."""
+    return VerifiedToken(headers["x-auth-urn"], headers["x-auth-token-id"], tuple(headers["x-auth-scopes"].split()))
+
+
+def read_device_login(found: Json) -> DeviceLogin:
+    return DeviceLogin(
+        device_code=Secret(str(found["device_code"])),
+        user_code=str(found["user_code"]),
+        verification_uri=str(found["verification_uri"]),
+        verification_uri_complete=str(found["verification_uri_complete"]),
+        expires_in=float(found["expires_in"]),
+        interval=float(found["interval"]),
+    )
+
+
+class TaskProgress:
+    updated: int
+    created: int
+    deleted: int
+    noops: int
+    version_conflicts: int
+
+    @property
+    def done(self) -> int:
+        """Rows processed so far."""
+        return self.updated + self.created + self.deleted + self.noops + self.version_conflicts
+
+
+class TaskFailure:
+    error: str | None
+    failures: tuple[str, ...]
+
+    @property
+    def failed(self) -> bool:
+        """Whether it failed, or some rows did."""
+        return self.error is not None or bool(self.failures)
+
+
+class OperationEnd:
+    state: str
+
+    @property
+    def is_over(self) -> bool:
+        """Whether its state is final."""
+        return self.state in {"DONE", "FAILED", "CANCELLED"}
 
 
 class TokenClaims(Record):

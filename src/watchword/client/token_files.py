@@ -29,10 +29,10 @@ from watchword.basics.errors import Reason
 from watchword.basics.files import create, draft_name, publish
 from watchword.basics.names import DEFAULT_URL
 from watchword.basics.secret import Secret
+from watchword.client.answers import NewToken, TokenInfo
 from watchword.client.errors import Conflict, Unauthenticated, Unauthorized, WatchwordError
-from watchword.client.http_clients import Client
 from watchword.client.records import read_claims
-from watchword.client.tokens import NewToken, TokenInfo
+from watchword.client.synchronous.client import Client
 
 MAX_FILE_BYTES = 65_536
 FIRST_PAUSE, LONGEST_PAUSE = 10.0, 3_600.0
@@ -79,7 +79,7 @@ def rotate_file(
         if not _TOKEN_FORM.fullmatch(old.reveal()):
             raise ValueError(NO_TOKEN)  # never send another kind of secret to the server
         with client(old) if asked_by is None else nullcontext(asked_by) as asking:
-            found = asking.find_token(old)
+            found = asking.tokens.find(old)
             if found.allowed_networks is not None:
                 with client(old) as holder:
                     _need_network(found.allowed_networks, holder)
@@ -90,7 +90,7 @@ def rotate_file(
             problem = _use(user)
             if new is not None and problem is None:
                 with suppress(WatchwordError):  # its limits may not allow it to read its own record
-                    new = NewToken(new.token, user.get_token(new.metadata.id))
+                    new = NewToken(new.token, user.tokens.get(new.metadata.id))
         if isinstance(problem, Unauthenticated) and new is not None:
             file.put(old)
             raise problem
@@ -173,12 +173,12 @@ class TokenFile:
 def _successor(asking: Client, found: TokenInfo, old: Secret[str], overlap: Span, grace: Span) -> NewToken:
     key = sha256(b"watchword rotate_file\0" + old.reveal().encode()).hexdigest()
     try:
-        return asking.rotate_token(found.id, overlap=overlap, grace=grace, key=key)
+        return asking.tokens.rotate(found.id, overlap=overlap, grace=grace, idempotency_key=key)
     except Conflict as conflict:
         if conflict.reason != Reason.IDEMPOTENCY_KEY_REUSED.word:
             raise
     # The key was used with another overlap or grace period, or that successor is revoked: start a new rotation.
-    return asking.rotate_token(found.id, overlap=overlap, grace=grace)
+    return asking.tokens.rotate(found.id, overlap=overlap, grace=grace)
 
 
 def _need_network(networks: Sequence[str], old: Client) -> None:
@@ -193,7 +193,7 @@ def _need_network(networks: Sequence[str], old: Client) -> None:
 
 def _use(client: Client) -> WatchwordError | None:
     try:
-        client.verify_token()
+        client.tokens.verify()
     except WatchwordError as error:
         # A token for another audience is valid, and this was a use of it.
         is_used = isinstance(error, Unauthorized) and error.reason == Reason.WRONG_AUDIENCE.word

@@ -1,0 +1,1 @@
+# Generated. Change asynchronous/__init__.py, then run: make reference
