@@ -50,9 +50,9 @@ BEFORE = {
 }
 # Examples that find something, or run too late.
 CODES = {
-    "watchword webhook replay chat --delivery": 1,
+    "watchword webhook replay chat 1042": 1,
     "watchword token scan . ": 1,
-    "watchword task cancel": 1,
+    "watchword operation cancel": 1,
     "watchword policy apply policies.yaml --dry-run": 3,
     "watchword policy diff": 3,
 }

@@ -143,13 +143,13 @@ def test_commands_print_the_same_numbers(used: Server) -> None:
         assert (ran.returncode, ran.stderr) == (0, "")
         return ran.stdout
 
-    printed = dict(line.split("  ", 1) for line in run("overview", "--all").splitlines())
+    printed = dict(line.split("  ", 1) for line in run("token", "overview", "--all").splitlines())
     assert printed["Live"].strip() == "5"
     assert printed["Uses, 30 days"].split()[1] == "7"
     assert len(printed["Uses, 30 days"].split()[0]) == 30
     assert len(printed["Expiries, 12 weeks"].split()[0]) == 12
     assert "Ann 3" in printed["Most created by"]
-    assert json.loads(run("overview", "--all", "--json"))["expiring7Days"] == 4
+    assert json.loads(run("token", "overview", "--all", "--json"))["expiring7Days"] == 4
     (much,) = [t for t in json.loads(run("token", "list", "--all", "--json")) if t["name"] == "much"]
     shown = run("token", "show", much["id"])
     (line,) = [line for line in shown.splitlines() if line.startswith("14 days")]

@@ -18,7 +18,7 @@ _UNUSED = "No tokens, groups or policies reference it."
 
 @click.group(cls=CommandGroup)
 def actor() -> None:
-    """List, name, link, suspend, resume and offboard actors. ACTOR is a URN, or NAME for urn:li:corpuser:NAME."""
+    """ACTOR is a URN, or NAME for urn:li:corpuser:NAME."""
 
 
 _ACTOR_COLUMNS = out.columns(
@@ -63,15 +63,15 @@ def show(client: "api.Client", urn: str) -> None:
     out.show_one({**out.json_value(found), "privileges": privileges, "scopes": scopes}, pairs)
 
 
-@actor.command("set")
+@actor.command()
 @actor_argument
 @click.option("--name", help="Display name; an empty one removes it.")
 @click.option("--email", help="E-mail address; an empty one removes it.")
 @with_client
-def set_names(client: "api.Client", urn: str, name: str | None, email: str | None) -> None:
-    """Set the display name and e-mail address of an actor. They are shown beside its URN and decide nothing.
+def update(client: "api.Client", urn: str, name: str | None, email: str | None) -> None:
+    """Change the display name and e-mail address of an actor. They are shown beside its URN and decide nothing.
 
-    Example: watchword actor set urn:li:corpuser:alice --name "Alice Example" --email alice@example.com
+    Example: watchword actor update urn:li:corpuser:alice --name "Alice Example" --email alice@example.com
     """
     if name is None and email is None:
         raise WrongUse("Pass --name, --email or both.")
@@ -237,8 +237,7 @@ _SESSION_COLUMNS = out.columns(
 
 
 @click.group(cls=CommandGroup)
-def session() -> None:
-    """List and end console sessions."""
+def session() -> None: ...
 
 
 @session.command("list")
@@ -275,18 +274,18 @@ _account = urn_argument("ACCOUNT", ACCOUNT_PREFIX)
 
 @click.group(cls=CommandGroup)
 def account() -> None:
-    """Manage service accounts, the actors for programs. ACCOUNT is a URN or the id at its end."""
+    """ACCOUNT is a URN or the id at its end."""
 
 
 @account.command()
-@click.option("--id", "id_", metavar="ID", help=f"End of its URN, {ACCOUNT_PREFIX}ID. [default: a uuid]")
+@click.argument("id_", metavar="[ID]", required=False)
 @click.option("--name", required=True, help="Display name.")
 @click.option("--description", help="Description of the account.")
 @with_client
 def create(client: "api.Client", id_: str | None, name: str, description: str | None) -> None:
-    """Create a service account and print its URN for `token create --actor`.
+    """Create a service account and print its URN, which ends with ID, for `token create --actor`.
 
-    Example: watchword account create --id airflow --name Airflow
+    Example: watchword account create airflow --name Airflow
     Example: ACCOUNT=$(watchword account create --name nightly-build)
     """
     made = client.create_service_account(name, account_id=id_, description=description)

@@ -26,8 +26,7 @@ _COLUMNS = out.columns("what, outcome, count, reason*, examples*")
 
 
 @click.group(cls=CommandGroup, name="import")
-def import_() -> None:
-    """Import tokens, people, groups and policies from DataHub."""
+def import_() -> None: ...
 
 
 @import_.command()

@@ -1,4 +1,4 @@
-"""`watchword db`: migrate, check, back up, restore and copy the database; and `watchword keys`."""
+"""`watchword db`: migrate, check, back up, restore and copy the database; and `watchword key`."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -36,8 +36,7 @@ _CHANGES = (
 
 
 @click.group(cls=CommandGroup)
-def db() -> None:
-    """Migrate, check, back up, restore and copy the database."""
+def db() -> None: ...
 
 
 @db.command()
@@ -184,7 +183,7 @@ def _restored_lines(restored: RestoreResult, settings: Settings) -> Iterator[str
         }
         yield from (f"{what}: {count:,}." for what, count in undone.items() if count)
         if since.counts["signingKeysLost"]:
-            yield "An older signing key is in use again. If it was rotated for a reason, run: watchword keys rotate"
+            yield "An older signing key is in use again. If it was rotated for a reason, run: watchword key rotate"
     if restored.kept is not None:
         kind = "the schema " if settings.is_shared else ""
         yield f"The old store is kept: {kind}{restored.kept}"
@@ -256,11 +255,10 @@ def _contents(contents: BackupContents) -> str:
 
 
 @click.group(cls=CommandGroup)
-def keys() -> None:
-    """Manage the signing keys and the master key."""
+def key() -> None: ...
 
 
-@keys.command("list")
+@key.command("list")
 @limit_flag()
 @json_flag
 @with_store
@@ -268,7 +266,7 @@ def list_keys(settings: Settings) -> None:
     """List signing keys, newest first. The first signs; the others stay published until their last token has expired.
     The last line is the next key, which is published and signs after the next rotation.
 
-    Example: watchword keys list --json
+    Example: watchword key list --json
     """
 
     async def read(service: "StoreServices") -> tuple[tuple[SealedKey, ...], SealedKey]:
@@ -302,7 +300,7 @@ def _key_row(key: SealedKey, state: str) -> _KeyRow:
     return _KeyRow(key.kid, key.kind.value, state, from_millis(key.created_at), *times)
 
 
-@keys.command()
+@key.command()
 @click.option("--kind", type=click.Choice([kind.name.lower() for kind in KeyKind]), help="Change to keys of this kind.")
 @json_flag
 @with_store
@@ -312,8 +310,8 @@ def rotate(kind: str | None, settings: Settings) -> None:
     With --kind and a next key of another kind, publish one of that kind instead: it signs when you run the command
     again after five minutes, when services that cache the keys know it. Later keys are of the same kind.
 
-    Example: watchword keys rotate
-    Example: watchword keys rotate --kind rs256
+    Example: watchword key rotate
+    Example: watchword key rotate --kind rs256
     """
     by = system_precondition("command line")
 
@@ -327,7 +325,7 @@ def rotate(kind: str | None, settings: Settings) -> None:
         if not prepared.is_new:
             raise OperatorError(
                 f"{key.kid} ({key.kind.value}) was published at {out.iso(key.created_at)}. {again} "
-                "To sign with it now: watchword keys rotate"
+                "To sign with it now: watchword key rotate"
             )
         sentence = f"Published {key.kid} ({key.kind.value}). It does not sign yet. {again}"
         return sentence, _rotated(key, prepared.waits_until)
@@ -341,15 +339,15 @@ def _rotated(key: SealedKey, waits_until: int | None) -> dict[str, str | None]:
     return {"kid": key.kid, "kind": key.kind.value, "state": "next" if waits else "signs", "waitsUntil": waits}
 
 
-@keys.command()
+@key.command()
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
 @json_flag
-def master(file: Path) -> None:
+def new_master(file: Path) -> None:
     """Create a master key for a store on PostgreSQL. Every instance needs the same one: WATCHWORD_MASTER_KEY_FILE.
 
     It encrypts the signing keys. Keep a copy apart from the database's backups. An existing file is not overwritten.
 
-    Example: watchword keys master /etc/watchword/master.key
+    Example: watchword key new-master /etc/watchword/master.key
     """
     wiring.make_key(file)
     sentence = f"Created {file}. Keep a copy in a safe place: without it the store cannot be opened."

@@ -36,8 +36,7 @@ _ACTION_COLUMNS = out.columns("ACTION=name, description*")
 
 
 @click.group(cls=CommandGroup)
-def event() -> None:
-    """Read the audit log."""
+def event() -> None: ...
 
 
 @event.command("list")

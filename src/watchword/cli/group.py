@@ -18,7 +18,7 @@ _users = click.argument("users", nargs=-1, required=True, metavar="USER...", typ
 
 @click.group(cls=CommandGroup)
 def group() -> None:
-    """Manage groups of actors that policies name. GROUP is a URN or the id at its end."""
+    """GROUP is a URN or the id at its end."""
 
 
 @group.command("list")

@@ -26,8 +26,7 @@ _COLUMNS = out.columns(
 
 
 @click.group(cls=CommandGroup, lazy={"load": ("load", _LOAD)})
-def index() -> None:
-    """Show, truncate and load the time-series indices."""
+def index() -> None: ...
 
 
 @index.command()
@@ -77,8 +76,8 @@ def truncate(
 ) -> None:
     """Delete the old rows of a time series: show the plan, ask, then show progress until the operation ends.
 
-    Ctrl-C does not stop the operation: watch it again with `watchword task watch`, cancel it with `task cancel`. With
-    --json only the plan (of a dry run) or the operation is printed.
+    Ctrl-C does not stop the operation: watch it again with `watchword operation watch`, cancel it with `operation
+    cancel`. With --json only the plan (of a dry run) or the operation is printed.
 
     Example: watchword index truncate dataset operation --older-than 30d --dry-run
     Example: watchword index truncate dataset operation --until 2026-10-01T00:00:00Z --yes
@@ -100,7 +99,7 @@ def truncate(
     confirm(f"Delete {what}? This cannot be undone.")
     started = _start(client, wanted)
     if no_wait:
-        out.show_result(f"Started {started.id}. Watch it: watchword task watch {started.id}", started)
+        out.show_result(f"Started {started.id}. Watch it: watchword operation watch {started.id}", started)
     else:
         out.say(f"Started {started.id}")
         started = watch_operation(client, started.id)
@@ -136,7 +135,7 @@ def _start(client: "api.Client", wanted: dict[str, Any]) -> "api.OperationInfo":
         running = error.details.get("operationId")
         if not isinstance(running, str):
             raise
-        raise OperatorError(f"{error} To watch it: watchword task watch {running}") from None
+        raise OperatorError(f"{error} To watch it: watchword operation watch {running}") from None
     except KeyboardInterrupt:
-        out.warn("The operation may have started. See: watchword task list")
+        out.warn("The operation may have started. See: watchword operation list")
         raise

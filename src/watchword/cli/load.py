@@ -52,9 +52,7 @@ INDEX_FLAGS = (
 def load(
     file: str | None, entity: str | None, aspect: str | None, demo: bool, rows: int | None, settings: Settings
 ) -> None:
-    """Load rows into the index of an aspect from FILE, one JSON object a line; - is standard input.
-
-    It works on the index itself, so run it where the index can be reached; it creates the index if needed. A member
+    """It works on the index itself, so run it where the index can be reached; it creates the index if needed. A member
     `_id` is the row's id and is not stored. Without it the id is computed from the line, so loading a file twice
     changes nothing. The first invalid line, or one over 1 MiB, ends the load: only rows before it are loaded.
 

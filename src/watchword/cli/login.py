@@ -44,9 +44,7 @@ SLOWER_SECONDS = 5
 @click.option("--token", "by_token", is_flag=True, help="Prompt for a token instead.")
 @json_flag
 def login(url: str | None, profile: str | None, device: bool, by_token: bool) -> None:
-    """Sign in to a server and store its token for later commands.
-
-    At a terminal, a browser opens on the server's page, where you compare a code and approve. Without a display, or
+    """At a terminal, a browser opens on the server's page, where you compare a code and approve. Without a display, or
     with --device, the code and the address are printed, for a browser on any machine. The server then creates a
     personal token for this terminal.
 
@@ -190,10 +188,7 @@ def _chosen_profile(profiles: Profiles, url: str | None, name: str | None) -> Pr
 @click.option("--keep-token", is_flag=True, help="Do not revoke the token: other machines use it.")
 @json_flag
 def logout(profile: str | None, keep_token: bool) -> None:
-    """Revoke the token that `watchword login` stored, and delete it.
-
-    Example: watchword logout
-    """
+    """Example: watchword logout"""
     profiles = stored_profiles()
     name = profile or load_client().profile or profiles.current
     if name is None:
@@ -212,8 +207,7 @@ def logout(profile: str | None, keep_token: bool) -> None:
 
 
 @click.group(cls=CommandGroup)
-def profile() -> None:
-    """List the servers you are signed in to and choose the current one."""
+def profile() -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,10 +268,7 @@ def use(name: str) -> None:
 @click.command(cls=Command)
 @with_client
 def whoami(client: "api.Client") -> None:
-    """Show who the server takes you for, your privileges and your scopes.
-
-    Example: watchword whoami --as alice
-    """
+    """Example: watchword whoami --as alice"""
     me = client.me()
     privileges = client.granted_privileges(me.urn)
     scopes = client.granted_scopes(me.urn)

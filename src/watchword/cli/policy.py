@@ -28,7 +28,7 @@ from watchword.cli.options import (
     yes_flag,
 )
 from watchword.cli.remote import confirm, need_confirmation, urn_argument, with_client, with_client_only, with_list
-from watchword.cli.run import Command, CommandGroup, read_input
+from watchword.cli.run import CommandGroup, read_input
 from watchword.client.errors import Unauthorized
 from watchword.notices.webhook_rules import DECLARED, WebhookState
 from watchword.retention.rules import FIELDS as RULE_FIELDS
@@ -96,7 +96,7 @@ _PRIVILEGE_COLUMNS = out.columns("PRIVILEGE=name, allows*, includes*")
 
 @click.group(cls=CommandGroup)
 def policy() -> None:
-    """Manage policies: who may do what. POLICY is a URN or the id at its end."""
+    """POLICY is a URN or the id at its end."""
 
 
 @policy.command("list")
@@ -215,13 +215,13 @@ _HOLDER_COLUMNS = out.columns(
 )
 
 
-@click.command("who-can", cls=Command)
+@policy.command("who-can")
 @_right
 @with_list(urns=True)
 def who_can(client: "api.Client", right: Right) -> None:
     """List who holds PRIVILEGE_OR_SCOPE and through which policy. Suspended actors are listed with their status.
 
-    Example: watchword who-can reports:read
+    Example: watchword policy who-can reports:read
     """
     found = client.holders(right_name(right), page_size=page_size())
     out.show_list(found, _HOLDER_COLUMNS, "No one.")

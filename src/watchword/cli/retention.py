@@ -48,10 +48,7 @@ _series = click.argument("series")
 
 @click.group(cls=CommandGroup)
 def retention() -> None:
-    """Manage how long the rows of time series are kept, and holds on them.
-
-    SERIES is entity.aspect, in any case, such as dataset.datasetProfile, or '*' for every series.
-    """
+    """SERIES is entity.aspect, in any case, such as dataset.datasetProfile, or '*' for every series."""
 
 
 @retention.command("list")
@@ -180,7 +177,7 @@ def _wait(client: "api.Client", operation: "api.OperationInfo", *, no_wait: bool
     else:
         out.say(f"The operation {operation.id} is being cancelled.")
     if no_wait:
-        out.say(f"To see it end: watchword task watch {operation.id}")
+        out.say(f"To see it end: watchword operation watch {operation.id}")
         return operation
     ended = watch_operation(client, operation.id)
     out.say(f"The operation {operation.id} is over: {ended.state}. It removes nothing any more.")
@@ -394,7 +391,7 @@ def _outcome(ran: "api.RetentionRunInfo") -> str:
                 f"it: watchword retention run {ran.series} --approve"
             )
     if ran.operation is not None:
-        return f"Run {ran.number} started {ran.operation.id}. Watch it: watchword task watch {ran.operation.id}"
+        return f"Run {ran.number} started {ran.operation.id}. Watch it: watchword operation watch {ran.operation.id}"
     return f"Run {ran.number}: {ran.state}"
 
 

@@ -6,7 +6,7 @@ Imports only what every command needs, so that help and completion stay fast.
 import fcntl
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
 from importlib import import_module
 from inspect import cleandoc
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
 INTERRUPTED, READER_GONE = 130, 141
+Lazy = MutableMapping[str, tuple[str, str]]
+"""Commands that are not imported yet: the module of each, and the first sentence of its help."""
 _PASTED = (
     "This is a token, not its id, and the shell may have recorded it. To use the token itself, send it to standard "
     "input: watchword token show - or watchword token revoke -"
@@ -35,8 +37,8 @@ class Command(click.Command):
     """
 
     def __init__(self, *args: Any, **options: Any) -> None:
-        options["help"] = cleandoc(options.get("help") or "").replace("\n\nExample:", "\n\n\b\nExample:")
         super().__init__(*args, **options)
+        self.help = _help(self.help)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         with _errors_of(ctx):
@@ -64,6 +66,12 @@ class Command(click.Command):
             return super().invoke(ctx)
 
 
+def _help(*parts: str | None) -> str:
+    """The parts as paragraphs, with a line of its own for each example."""
+    text = "\n\n".join(cleandoc(part) for part in parts if part)
+    return text.replace("\n\nExample:", "\n\n\b\nExample:")
+
+
 def _words(value: Any) -> Iterable[Any]:
     return value if isinstance(value, list | tuple) else (value,)
 
@@ -79,29 +87,32 @@ def _errors_of(context: click.Context) -> Iterator[None]:
 
 
 class CommandGroup(click.Group):
-    """A group that imports the module of a `lazy` command when that is called, so that commands start fast.
-
-    `lazy` maps a command to its module and its first sentence: help lists commands without importing them. A test
-    compares the sentences.
+    """A group that imports the module of a `lazy` command when that is called, so that commands start fast, and that
+    finds a command by an alias too.
     """
 
     command_class = Command
 
-    def __init__(self, *args: Any, lazy: Mapping[str, tuple[str, str]] | None = None, **options: Any) -> None:
+    def __init__(
+        self, *args: Any, lazy: Lazy | None = None, aliases: Mapping[str, str] | None = None, **options: Any
+    ) -> None:
         super().__init__(*args, **options)
-        self.lazy = lazy or {}
+        self.lazy, self.aliases = lazy or {}, aliases or {}
         for name, (_, sentence) in self.lazy.items():
-            self.add_command(click.Command(name, short_help=sentence))  # until the module is imported
+            self.add_command(click.Command(name, help=sentence))  # until the module is imported
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         with _errors_of(ctx):
             return super().parse_args(ctx, args)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        cmd_name = self.aliases.get(cmd_name, cmd_name)
         if cmd_name in self.lazy:
-            module = import_module(f"watchword.cli.{self.lazy[cmd_name][0]}")
-            name = cmd_name.replace("-", "_")
-            self.commands[cmd_name] = getattr(module, f"{name}_" if iskeyword(name) else name)
+            module, sentence = self.lazy.pop(cmd_name)
+            name = f"{cmd_name}_" if iskeyword(cmd_name) else cmd_name
+            command: click.Command = getattr(import_module(f"watchword.cli.{module}"), name)
+            command.help = _help(sentence, command.help)
+            self.commands[cmd_name] = command
         return super().get_command(ctx, cmd_name)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> "list[CompletionItem]":

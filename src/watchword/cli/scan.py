@@ -90,7 +90,7 @@ COLUMNS = out.columns("place, STATUS=verdict.status, NAME=verdict.name*, ACTOR=v
 @json_flag
 @with_connection
 def scan(paths: tuple[str, ...], revoke: bool, connection: ServerFlags) -> None:
-    """Find tokens in files, folders or standard input (-) and report which are live. Tokens are never printed.
+    """Tokens are never printed.
 
     In a folder with a git repository, its history is searched too: COMMIT:FILE:LINE:COLUMN names the oldest commit.
     Links are followed only where you name them; compressed files are not searched.

@@ -29,10 +29,7 @@ MAX_HEALTH_BYTES = 65_536
 @click.command(cls=Command)
 @with_settings(*(setting.name for setting in TABLE))
 def serve(settings: Settings) -> None:
-    """Run the service until it is stopped.
-
-    Example: watchword serve --port 8080 --data-dir ./watchword-data
-    """
+    """Example: watchword serve --port 8080 --data-dir ./watchword-data"""
     allow_closed_output()
     wiring.serve(settings)
     exit_now()
@@ -43,11 +40,9 @@ def serve(settings: Settings) -> None:
 @json_flag
 @with_settings("host", "port", "tls_cert", "tls_key")
 def health(url: str | None, settings: Settings) -> None:
-    """Check whether a service is healthy; exit with 1 if it is not.
-
-    Without --url, the service on this machine is checked where the settings say it listens, so pass the same flags as
-    `serve`. A service without its search index is degraded but healthy: tokens are issued, verified and revoked without
-    it.
+    """Without --url, the service on this machine is checked where the settings say it listens, so pass the same flags
+    as `serve`. A service without its search index is degraded but healthy: tokens are issued, verified and revoked
+    without it.
 
     Example: watchword health --port 8080
     Example: watchword health --url https://tokens.example.org --json
@@ -124,10 +119,8 @@ def _health_sentence(answer: Any) -> str:
 @json_flag
 @setting_flags(*(setting.name for setting in TABLE))
 def doctor(**flags: str | None) -> None:
-    """Check settings, store, keys, clock, address and permissions; exit with 1 if anything is BAD.
-
-    It changes nothing and works whether the service runs or not. A running service is checked by its answers, the next
-    start by the settings given here.
+    """It changes nothing and works whether the service runs or not. A running service is checked by its answers, the
+    next start by the settings given here.
 
     Example: watchword doctor --data-dir ./watchword-data
     """

@@ -1,4 +1,4 @@
-"""`watchword token`: create, derive, edit, rotate and show tokens."""
+"""`watchword token`: create, derive, update, rotate and show tokens."""
 
 import sys
 from collections.abc import Callable, Sequence
@@ -26,7 +26,7 @@ from watchword.cli.options import (
     setting_flags,
 )
 from watchword.cli.remote import ServerFlags, plain_refusals, read_token, stored_profiles, with_client, with_connection
-from watchword.cli.run import Command, CommandGroup, WrongUse, discard_output, read_input
+from watchword.cli.run import CommandGroup, WrongUse, discard_output, read_input
 from watchword.cli.token_list import list_tokens, revoke
 from watchword.client.profiles import ChosenServer
 from watchword.client.records import from_millis
@@ -42,8 +42,7 @@ _SCAN = "Find tokens in files, folders or standard input (-) and report which ar
 
 
 @click.group(cls=CommandGroup, lazy={"scan": ("scan", _SCAN)})
-def token() -> None:
-    """Create, inspect, rotate and revoke tokens."""
+def token() -> None: ...
 
 
 token.add_command(list_tokens)
@@ -180,10 +179,10 @@ def derive(client: "api.Client", wanted: dict[str, Any]) -> None:
 @click.option("--name", help="New name.")
 @click.option("--description", help="New description; an empty one is removed.")
 @with_client
-def edit(client: "api.Client", token_id: str, name: str | None, description: str | None) -> None:
+def update(client: "api.Client", token_id: str, name: str | None, description: str | None) -> None:
     """Change the name or description of a token. Limits and expiry cannot be changed: rotate it or create another.
 
-    Example: watchword token edit kOXOJk0rGGlzyLpZKWvq0zVKZ1QOZBZ6cNBhOXFfMsA= --name reports
+    Example: watchword token update kOXOJk0rGGlzyLpZKWvq0zVKZ1QOZBZ6cNBhOXFfMsA= --name reports
     """
     if name is None and description is None:
         raise WrongUse("Pass --name, --description or both.")
@@ -343,14 +342,14 @@ def _print_created(secret: str, made: "api.TokenInfo") -> None:
 token.add_command(revoke)
 
 
-@click.command(cls=Command)
+@token.command()
 @click.option("--all", "all_actors", is_flag=True, help="Tokens of every user, not only your own.")
 @with_client
 def overview(client: "api.Client", all_actors: bool) -> None:
     """Show how many tokens there are, when they expire and how they are used.
 
-    Example: watchword overview
-    Example: watchword overview --all --json
+    Example: watchword token overview
+    Example: watchword token overview --all --json
     """
     found = client.get_overview(all_actors=all_actors)
     pairs: dict[str, out.Cell] = {

@@ -95,7 +95,7 @@ def task_status(client: "api.Client", task_id: str) -> "api.TaskInfo":
     if found is None:
         raise OperatorError(
             f"Could not get task status for {task_id}: there is no such task, or the search index does not answer. "
-            "To list operations: watchword task list"
+            "To list operations: watchword operation list"
         )
     return found
 
@@ -119,7 +119,7 @@ def _show_progress(task_id: str, poll: Callable[[], Iterator[T]], progress_of: C
             for one in patiently(poll):
                 show(progress_of(one))
     except KeyboardInterrupt:
-        out.warn(f"The operation continues. To watch it again: watchword task watch {task_id}")
+        out.warn(f"The operation continues. To watch it again: watchword operation watch {task_id}")
         raise
     return one
 

@@ -55,7 +55,7 @@ _filter = add_options(
 
 @click.group(cls=CommandGroup)
 def webhook() -> None:
-    """Send events to other services. WEBHOOK is the id of a webhook."""
+    """WEBHOOK is the id of a webhook."""
 
 
 @webhook.command()
@@ -191,19 +191,19 @@ def deliveries(client: "api.Client", id_: str, waiting: bool) -> None:
 
 @webhook.command()
 @_webhook
-@click.option("--delivery", metavar="ID", help="Send this delivery again.")
+@click.argument("delivery", metavar="[DELIVERY]", required=False)
 @click.option("--since", type=time_ago, help="Send all events since a date, a time, or a duration back such as 1d.")
 @with_client
 def replay(client: "api.Client", id_: str, delivery: str | None, since: datetime | None) -> None:
-    """Send deliveries again: one, all events since a time, or, without a flag, all waiting deliveries.
+    """Send deliveries again: the one with the id DELIVERY, all events since a time, or all waiting deliveries.
 
     A stopped webhook resumes.
 
     Example: watchword webhook replay chat --since 2d
-    Example: watchword webhook replay chat --delivery 1042
+    Example: watchword webhook replay chat 1042
     """
     if delivery is not None and since is not None:
-        raise WrongUse("Pass --delivery or --since, not both.")
+        raise WrongUse("Pass DELIVERY or --since, not both.")
     done = client.replay_webhook(id_, delivery_id=delivery, since=since)
     out.show_result(f"{done.queued:,} {'delivery' if done.queued == 1 else 'deliveries'} to send.", done)
     if done.until is not None:
@@ -239,27 +239,34 @@ _PREFERENCES = out.columns(
 
 
 @click.group(cls=CommandGroup)
-def mail() -> None:
-    """Choose the mail you get, and test the mail server."""
+def mail() -> None: ...
 
 
-@mail.command()
-@click.option("--off", type=_KIND, multiple=True, help="Get no more mail of this kind. Repeatable.")
-@click.option("--on", type=_KIND, multiple=True, help="Get mail of this kind again. Repeatable.")
-@with_client
-def preferences(client: "api.Client", off: tuple[str, ...], on: tuple[str, ...]) -> None:
-    """Show which kinds of mail you want, after switching some off or on, and which of them the server sends.
+@mail.command("list")
+@with_list()
+def list_preferences(client: "api.Client") -> None:
+    """List the kinds of mail: which of them you want, and which the server sends.
 
-    Example: watchword mail preferences --off new-network
+    Example: watchword mail list
     """
-    if set(off) & set(on):
-        raise WrongUse("--off and --on must not name the same kind.")
+    out.show_list(client.mail_preferences(), _PREFERENCES, "")
+
+
+@mail.command("update")
+@repeatable("--off", "off", "KIND", "Get no more mail of this kind.", type=_KIND)
+@repeatable("--on", "on", "KIND", "Get mail of this kind again.", type=_KIND)
+@with_client
+def update_preferences(client: "api.Client", off: tuple[str, ...], on: tuple[str, ...]) -> None:
+    """Choose the kinds of mail that you get; then list them.
+
+    Example: watchword mail update --off new-network
+    """
+    if set(off) & set(on) or not off + on:
+        raise WrongUse("Pass --off KIND, --on KIND or both, for different kinds.")
     found = client.mail_preferences()
-    if off or on:
-        unwanted = {preference.kind for preference in found if not preference.enabled} | set(off)
-        client.set_mail_preferences(sorted(unwanted - set(on)))
-        found = client.mail_preferences()
-    out.show_list(found, _PREFERENCES, "")
+    unwanted = {preference.kind for preference in found if not preference.enabled} | set(off)
+    client.set_mail_preferences(sorted(unwanted - set(on)))
+    out.show_list(client.mail_preferences(), _PREFERENCES, "")
 
 
 @mail.command("test")

@@ -87,8 +87,8 @@ def test_known_actors_are_listed(server: Server, done: Done, actor: str) -> None
 
 
 def test_actor_is_named_and_shown_by_name(server: Server, run: Run, done: Done, actor: str) -> None:
-    assert run("actor", "set", actor).returncode == 2
-    assert done("actor", "set", actor, "--name", "Ann Example", "--email", "ann@example.com") == f"Updated {actor}\n"
+    assert run("actor", "update", actor).returncode == 2
+    assert done("actor", "update", actor, "--name", "Ann Example", "--email", "ann@example.com") == f"Updated {actor}\n"
     shown = done("actor", "show", actor)
     assert "Ann Example" in shown
     assert "ann@example.com" in shown
@@ -104,7 +104,7 @@ def test_actor_is_named_and_shown_by_name(server: Server, run: Run, done: Done, 
             assert terminal.finish() == 0
         assert there in terminal.text
         assert absent not in terminal.text
-    done("actor", "set", actor, "--name", "")
+    done("actor", "update", actor, "--name", "")
     assert json.loads(done("actor", "show", actor, "--json"))["displayName"] is None
 
 

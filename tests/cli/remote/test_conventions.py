@@ -44,9 +44,9 @@ def test_token_lifetime_takes_every_form_of_a_duration(done: Done, duration: str
 @pytest.mark.parametrize(
     "words",
     [
-        ("token", "list"), ("token", "list", "--all"), ("event", "list"), ("task", "list"), ("policy", "list"),
+        ("token", "list"), ("token", "list", "--all"), ("event", "list"), ("operation", "list"), ("policy", "list"),
         ("group", "list"), ("actor", "list"), ("account", "list"), ("event", "actions"), ("policy", "privileges"),
-        ("index", "sizes"), ("who-can", "manage_policies"),
+        ("index", "sizes"), ("policy", "who-can", "manage_policies"),
     ],
     ids=" ".join,
 )  # fmt: skip
@@ -105,7 +105,7 @@ def test_standard_input_is_read_for_one_thing(server: Server) -> None:
 def test_who_can_lists_users_groups_and_what_includes_a_privilege(server: Server, done: Done, actor: str) -> None:
     policy = server.grant(actor, privileges=(MANAGE_ALL,), groups=["urn:li:corpGroup:none-such"])
     server.set_status(actor, "SUSPENDED")
-    found = json.loads(done("who-can", "generate_personal_access_tokens", "--json"))
+    found = json.loads(done("policy", "who-can", "generate_personal_access_tokens", "--json"))
     (row,) = [row for row in found if row["actorUrn"] == actor]
     assert row == {
         "actorUrn": actor,
@@ -125,7 +125,7 @@ def test_scope_is_granted_explained_and_listed(server: Server, done: Done, actor
     urn = done("policy", "create", "--name", name, "--scope", f"{name}:*", "--user", actor).strip()
     assert f"Scopes       {name}:*\n" in done("policy", "show", urn)
     assert done("policy", "explain", actor, f"{name}:read").splitlines()[0] == "Allowed   yes"
-    found = json.loads(done("who-can", f"{name}:read", "--json"))
+    found = json.loads(done("policy", "who-can", f"{name}:read", "--json"))
     root, row = found
     assert (row["actorUrn"], row["policyUrn"], row["privilege"]) == (actor, urn, f"{name}:*")
     assert (root["actorUrn"], root["privilege"]) == (ADMIN, "*")
@@ -133,7 +133,7 @@ def test_scope_is_granted_explained_and_listed(server: Server, done: Done, actor
     assert json.loads(done("whoami", "--json", caller=actor))["scopes"] == [f"{name}:*"]
     done("policy", "update", urn, "--privilege", MANAGE_ALL, "--scope", "")
     assert json.loads(done("policy", "show", urn, "--json"))["scopes"] == []
-    ran = watchword("who-can", "Nonsense", "--url", server.url)
+    ran = watchword("policy", "who-can", "Nonsense", "--url", server.url)
     assert ran.returncode == 2
     assert "must be a scope such as reports:read" in ran.stderr
 

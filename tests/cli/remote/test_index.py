@@ -137,7 +137,7 @@ def test_interrupted_truncation_continues_and_can_be_watched_again(slow_server: 
         if "Post-check passed" in terminal.text:
             return None
         assert code == 130
-        again = re.search(r"To watch it again: watchword (task watch (\S+))", terminal.text)
+        again = re.search(r"To watch it again: watchword (operation watch (\S+))", terminal.text)
         assert again is not None
         assert "\x1b[?25h" in terminal.output  # the cursor is visible again
         assert terminal.output.endswith("\n")  # the cursor is at the start of a line
@@ -161,7 +161,7 @@ def test_running_operation_on_the_same_index_is_named(slow_server: Server, run_s
     cancel(slow_server, operation)
     assert (started.returncode, started.stderr) == (0, "")
     assert second.returncode == 1
-    assert f"watchword task watch {operation}" in second.stderr
+    assert f"watchword operation watch {operation}" in second.stderr
     assert len(second.stderr.splitlines()) == 1
 
 
@@ -221,7 +221,7 @@ def test_watching_survives_a_server_restart(make_server: Callable[..., Server]) 
 
 def test_truncate_denial_names_the_privilege(server: Server, run: Run, actor: str) -> None:
     words = ("index", "truncate", "dataset", "operation", "--older-than", "30d", "--yes")
-    for denied, privilege in ((words, "Truncate"), (("index", "sizes"), "Sizes"), (("task", "list"), "Truncate")):
+    for denied, privilege in ((words, "Truncate"), (("index", "sizes"), "Sizes"), (("operation", "list"), "Truncate")):
         ran = run(*denied, caller=actor)
         assert (ran.returncode, ran.stdout, len(ran.stderr.splitlines())) == (1, "", 1)
         assert privilege.lower() in ran.stderr.lower()

@@ -38,7 +38,7 @@ def test_policies_and_groups_are_printed_as_json(result: Result, actor: str) -> 
 
 
 def test_actors_and_accounts_are_printed_as_json(result: Result, actor: str) -> None:
-    assert result("actor", "set", actor, "--name", "Json")["displayName"] == "Json"
+    assert result("actor", "update", actor, "--name", "Json")["displayName"] == "Json"
     assert result("actor", "suspend", actor)["status"] == "SUSPENDED"
     assert result("actor", "resume", actor)["status"] == "ACTIVE"
     linked = result("actor", "link", actor, actor, "--issuer", "https://id.example.org")
@@ -80,9 +80,9 @@ def test_database_and_keys_are_printed_as_json(tmp_path: Path) -> None:
     assert made["schemaBefore"] is None
     assert local("db", "migrate") == {"schemaBefore": made["schema"], "schema": made["schema"]}
     assert {one["ok"] for one in local("db", "check")} == {True}
-    following = local("keys", "list")[-1]
-    assert local("keys", "rotate") == {"kid": following["kid"], "kind": "EdDSA", "state": "signs", "waitsUntil": None}
-    first, *rest = local("keys", "list", "--limit", "2")
+    following = local("key", "list")[-1]
+    assert local("key", "rotate") == {"kid": following["kid"], "kind": "EdDSA", "state": "signs", "waitsUntil": None}
+    first, *rest = local("key", "list", "--limit", "2")
     assert (first["kid"], first["retiredAt"], len(rest)) == (following["kid"], None, 1)
     assert rest[0]["publishedUntil"].endswith("Z")
 

@@ -138,7 +138,7 @@ def test_token_from_standard_input_that_the_server_does_not_know_is_not_repeated
         (("event", "list", "--actor", TOKEN), "--actor"),
         (("session", "end", TOKEN), "ID"),
         (("webhook", "show", TOKEN), "WEBHOOK"),
-        (("task", "status", TOKEN), "ID"),
+        (("operation", "status", TOKEN), "ID"),
         (("actor", "show", TOKEN), "ACTOR"),
         (("group", "add", "ops", "alice", TOKEN), "USER"),
     ],

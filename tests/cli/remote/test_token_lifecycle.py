@@ -34,11 +34,11 @@ def test_token_is_created_and_shown_with_limits(server: Server, done: Done, acto
 
 def test_name_and_description_are_edited(run: Run, done: Done, server: Server, actor: str) -> None:
     made = server.create(ADMIN, of=actor, name="old")["metadata"]["id"]
-    shown = done("token", "edit", made, "--name", "reports", "--description", "nightly")
+    shown = done("token", "update", made, "--name", "reports", "--description", "nightly")
     assert re.search(r"Name +reports\nDescription +nightly\n", shown)
-    assert json.loads(done("token", "edit", made, "--description", "", "--json"))["description"] is None
+    assert json.loads(done("token", "update", made, "--description", "", "--json"))["description"] is None
     assert "reports" in done("token", "show", made)
-    assert run("token", "edit", made).returncode == 2
+    assert run("token", "update", made).returncode == 2
 
 
 def test_local_token_can_have_limits(server: Server) -> None:

@@ -1,4 +1,4 @@
-"""`watchword task`: show, watch and cancel long operations in the search index."""
+"""`watchword operation`: show, watch and cancel long operations in the search index."""
 
 import click
 
@@ -31,7 +31,7 @@ def _is_task_id(word: str) -> bool:
 
 def _check_id(context: click.Context, parameter: click.Parameter, value: str) -> str:
     if not _is_task_id(value):
-        raise click.BadParameter("must be <node>:<number>, as `watchword task list` shows.", context, parameter)
+        raise click.BadParameter("must be <node>:<number>, as `watchword operation list` shows.", context, parameter)
     return value
 
 
@@ -49,20 +49,17 @@ _id = click.argument("task_id", metavar="ID", callback=_check_id)
 
 
 @click.group(cls=CommandGroup)
-def task() -> None:
-    """Watch and cancel long operations in the search index.
-
-    ID is <node>:<number>, of an operation or of one of the index's own tasks.
-    """
+def operation() -> None:
+    """ID is <node>:<number>, of an operation or of one of the index's own tasks."""
 
 
-@task.command(cls=_TaskCommand)
+@operation.command(cls=_TaskCommand)
 @_id
 @with_client
 def status(client: "api.Client", task_id: str) -> None:
     """Show the progress of an operation or task.
 
-    Example: watchword task status oTUltX4IQMOUUVeiohTt8A:12345
+    Example: watchword operation status oTUltX4IQMOUUVeiohTt8A:12345
     """
     # The operation is read first, so that one that is over is over in both answers.
     operation = _operation(client, task_id)
@@ -114,7 +111,7 @@ def _task_pairs(found: "api.TaskInfo") -> dict[str, out.Cell]:
     }
 
 
-@task.command(cls=_TaskCommand)
+@operation.command(cls=_TaskCommand)
 @_id
 @with_client
 def watch(client: "api.Client", task_id: str) -> None:
@@ -123,7 +120,7 @@ def watch(client: "api.Client", task_id: str) -> None:
     On a terminal there is a bar; in a pipe a line for each state and one every ten seconds. Ctrl-C stops only the
     watching.
 
-    Example: watchword task watch oTUltX4IQMOUUVeiohTt8A:12345
+    Example: watchword operation watch oTUltX4IQMOUUVeiohTt8A:12345
     """
     if _operation(client, task_id) is None:
         watching.report_task(watching.watch_task(client, task_id))
@@ -133,18 +130,18 @@ def watch(client: "api.Client", task_id: str) -> None:
         watching.report_operation(ended)
 
 
-@task.command("list")
+@operation.command("list")
 @with_list(100, urns=True)
 def list_operations(client: "api.Client") -> None:
     """List operations, newest first.
 
-    Example: watchword task list --json
+    Example: watchword operation list --json
     """
     found = client.operations(page_size=page_size())
     out.show_list(found, _COLUMNS, "No operations.")
 
 
-@task.command(cls=_TaskCommand)
+@operation.command(cls=_TaskCommand)
 @_id
 @click.option("--wait", is_flag=True, help="Wait until it ends; exit with 1 if it was done or failed before.")
 @yes_flag
@@ -152,7 +149,7 @@ def list_operations(client: "api.Client") -> None:
 def cancel(client: "api.Client", task_id: str, wait: bool) -> None:
     """Cancel an operation. Rows that were deleted stay deleted; an unfinished copy is removed.
 
-    Example: watchword task cancel oTUltX4IQMOUUVeiohTt8A:12345 --yes --wait
+    Example: watchword operation cancel oTUltX4IQMOUUVeiohTt8A:12345 --yes --wait
     """
     found = client.get_operation(task_id)
     plan = found.plan
@@ -160,7 +157,7 @@ def cancel(client: "api.Client", task_id: str, wait: bool) -> None:
     confirm(question)
     ending = client.cancel_operation(task_id)
     if not wait:
-        sentence = f"Cancelling {task_id}. To see it end: watchword task watch {task_id}"
+        sentence = f"Cancelling {task_id}. To see it end: watchword operation watch {task_id}"
         out.show_result(sentence, ending)
         return
     ended = watching.watch_operation(client, task_id)
