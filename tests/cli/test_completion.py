@@ -1,6 +1,7 @@
 """Shell completion, in the real shells."""
 
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.test_help import HEAVY
+from tests.support.preloaded import without_settings
 from tests.support.server import ADMIN, Server, watchword
 from tests.support.system import need_program
 from tests.support.terminal import Terminal
@@ -32,7 +34,7 @@ def shell(
     home = tmp_path_factory.mktemp(request.param)
     (home / "letter-to-anna").touch()
     env = {"XDG_CONFIG_HOME": str(home), "HOME": str(home), "PATH": f"{BIN}:{os.environ['PATH']}", "PS1": "$ "}
-    token = server.create(ADMIN)["accessToken"]
+    token = server.create(ADMIN, name=f"completed-{request.param}")["accessToken"]
     assert watchword("login", "--profile", "workplace", "--url", server.url, env=env, stdin=token).returncode == 0
     with Terminal(*flags, program=[program], env=env, columns=200) as terminal:
         terminal.enter(f"cd {home}; {setup}; echo all' 'set\n")
@@ -53,6 +55,11 @@ def shell(
         ("profile use wor", "workplace"),
         ("whoami --profile wor", "workplace"),
         ("whoami --token-file let", "letter-to-anna"),
+        ("--profile wor", "workplace"),
+        ("policy show everyone-t", "everyone-task-status"),
+        ("--profile workplace actor show adm", "admin"),
+        ("event list --actor adm", "admin"),
+        ("group show not-there", None),
     ],
 )
 def test_tab_completes_the_command(shell: Terminal, typed: str, completed: str | None) -> None:
@@ -63,6 +70,39 @@ def test_tab_completes_the_command(shell: Terminal, typed: str, completed: str |
     shell.output = shell.output[:before]
     shell.wait_for(f"got={last if completed is None else completed}=")
     shell.output = ""
+
+
+def test_ids_of_tokens_are_completed_from_their_names(server: Server) -> None:
+    made = server.create(ADMIN, name="a name to complete")["metadata"]["id"]
+    flags = f"--url {server.url} --as admin"
+    assert completed(f"watchword {flags} token show", "a-name") == []
+    assert completed(f"watchword {flags} token show", "A name to") == [made]
+    assert completed(f"watchword token revoke {flags}", made[:10]) == [made]
+
+
+def test_ids_that_a_shell_would_run_are_not_offered(server: Server) -> None:
+    flags = f"--url {server.url} --as admin"
+    for name in ("zz-plain", "zz-$(reboot)", "zz-`reboot`", "zz-;reboot", "zz-*", "zz-\\"):
+        server.create(ADMIN, of=f"urn:li:corpuser:{name}")
+    assert completed(f"watchword actor show {flags}", "zz-") == ["zz-plain"]
+    assert completed(f"watchword actor show {flags} --token-file -", "zz-") == []
+
+
+def test_completion_without_a_server_offers_nothing() -> None:
+    assert completed("watchword token show --as admin --url http://127.0.0.1:1", "x") == []
+    assert completed("watchword token show", "x") == []
+
+
+def completed(words: str, typed: str) -> list[str]:
+    """What bash is offered for the word that is typed."""
+    given = shlex.split(words)
+    env = {**without_settings(), "_WATCHWORD_COMPLETE": "bash_complete", "XDG_CONFIG_HOME": "/nowhere"}
+    asked = {"COMP_WORDS": shlex.join([*given, typed]), "COMP_CWORD": str(len(given))}
+    ran = subprocess.run(
+        [sys.executable, "-m", "watchword"], env=env | asked, capture_output=True, text=True, check=False
+    )
+    assert ran.stderr == ""
+    return [line.removeprefix("plain,") for line in ran.stdout.splitlines()]
 
 
 @pytest.mark.parametrize("words", ["watchword ", "watchword token ", "watchword token list --st"])

@@ -39,8 +39,7 @@ _COMMANDS: Lazy = {
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @click.version_option(__version__, prog_name="watchword")
-@click.option("--debug", is_flag=True, help="Print a traceback after an error.")
-def cli(debug: bool) -> None:
+def cli() -> None:
     """Issue, verify and revoke policy-governed access tokens.
 
     \b

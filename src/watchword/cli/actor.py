@@ -1,6 +1,7 @@
 """`watchword actor`, `session` and `account`."""
 
 from collections.abc import Sequence
+from operator import attrgetter
 
 import click
 
@@ -9,7 +10,17 @@ from watchword.authority.callers import ActorStatus
 from watchword.basics.names import ACCOUNT_PREFIX
 from watchword.cli import output as out
 from watchword.cli.options import actor_urn, yes_flag
-from watchword.cli.remote import actor_argument, confirm, need_confirmation, urn_argument, with_client, with_list
+from watchword.cli.remote import (
+    actor_argument,
+    by_display_name,
+    complete_actors,
+    completes,
+    confirm,
+    need_confirmation,
+    urn_argument,
+    with_client,
+    with_list,
+)
 from watchword.cli.run import CommandGroup, WrongUse
 
 _SUSPENDED = ActorStatus.SUSPENDED.value
@@ -27,17 +38,15 @@ _ACTOR_COLUMNS = out.columns(
 
 
 @actor.command("list")
-@click.option("--prefix", default="", help="Actors whose URN or user name starts with this.")
-@click.option("--search", default="", help="Actors with this in their URN, name or e-mail address.")
+@click.option("--search", metavar="TEXT", default="", help="Text in the URN, name or e-mail address.")
 @click.option("--suspended", is_flag=True, help="Only suspended actors.")
 @with_list()
-def list_actors(client: "api.Client", prefix: str, search: str, suspended: bool) -> None:
+def list_actors(client: "api.Client", search: str, suspended: bool) -> None:
     """List known actors: those with tokens, a status, a name or a group, or named by a policy.
 
-    Example: watchword actor list --prefix al
     Example: watchword actor list --search "alice example"
     """
-    found = client.actors(prefix=prefix, query=search, only_suspended=suspended)
+    found = client.actors(query=search, only_suspended=suspended)
     out.show_list(found, _ACTOR_COLUMNS, "No actors.")
 
 
@@ -80,7 +89,7 @@ def update(client: "api.Client", urn: str, name: str | None, email: str | None) 
 
 
 def _show_outcome(client: "api.Client", urn: str, sentence: str) -> None:
-    out.show_result(sentence, client.get_actor(urn) if out.is_json() else None)
+    out.show_result(sentence, client.get_actor(urn) if out.is_data() else None)
 
 
 @actor.command()
@@ -154,7 +163,7 @@ def offboard(client: "api.Client", urn: str, revoke_tokens_for_others: bool, dry
         return
     confirm(f"Offboard {urn}?")
     done = client.offboard_actor(urn, dry_run=False, revoke_tokens_for_others=revoke_tokens_for_others)
-    out.say_json(done)
+    out.say_data(done)
     if done.receipt is not None:
         _show_receipt(done.urn, done.receipt)
         _show_declared(done)
@@ -234,6 +243,7 @@ _SESSION_COLUMNS = out.columns(
     out.Column("SIGN-IN", lambda session: session.method.lower()),
     "CREATED=created_at, LAST USED=seen_at, ENDS=ends_at, FROM=peer",
 )
+_complete_sessions = completes(lambda client, _: client.sessions(), attrgetter("id", "peer"))
 
 
 @click.group(cls=CommandGroup)
@@ -241,26 +251,30 @@ def session() -> None: ...
 
 
 @session.command("list")
-@click.option("--actor", type=actor_urn, help="Sessions of this actor. Default: your own.")
-@click.option("--all", "all_actors", is_flag=True, help="Sessions of all actors.")
+@click.option(
+    "--actor", type=actor_urn, shell_complete=complete_actors, help="Sessions of this actor. Default: your own."
+)
+@click.option("--all-actors", is_flag=True, help="Sessions of all actors.")
 @with_list()
 def list_sessions(client: "api.Client", actor: str | None, all_actors: bool) -> None:
     """List console sessions, the last used first.
 
     Example: watchword session list --actor urn:li:corpuser:alice
-    Example: watchword session list --all
+    Example: watchword session list --all-actors
     """
     out.show_list(client.sessions(actor, all_actors=all_actors), _SESSION_COLUMNS, "No sessions.")
 
 
 @session.command()
-@click.argument("session_id", metavar="ID")
+@click.argument("session_id", metavar="ID", shell_complete=_complete_sessions)
+@yes_flag
 @with_client
 def end(client: "api.Client", session_id: str) -> None:
     """End a console session. Its browser must sign in again.
 
-    Example: watchword session end 47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=
+    Example: watchword session end 47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU= --yes
     """
+    confirm(f"End the session {session_id}?")
     client.end_session(session_id)
     out.show_result(f"Ended {session_id}", {"id": session_id, "ended": True})
 
@@ -269,7 +283,8 @@ _ACCOUNT_COLUMNS = out.columns(
     out.Column("URN", "urn", terse=("ACCOUNT", ACCOUNT_PREFIX)),
     "NAME=display_name*, status, CREATED=created_at, description*",
 )
-_account = urn_argument("ACCOUNT", ACCOUNT_PREFIX)
+_complete = completes(lambda client, _: client.service_accounts(), by_display_name, ACCOUNT_PREFIX)
+_account = urn_argument("ACCOUNT", ACCOUNT_PREFIX, _complete)
 
 
 @click.group(cls=CommandGroup)
@@ -293,14 +308,14 @@ def create(client: "api.Client", id_: str | None, name: str, description: str | 
 
 
 @account.command("list")
-@click.option("--contains", help="Accounts with this text in their name or URN.")
+@click.option("--search", metavar="TEXT", help="Text in the name or URN.")
 @with_list()
-def list_accounts(client: "api.Client", contains: str | None) -> None:
+def list_accounts(client: "api.Client", search: str | None) -> None:
     """List service accounts.
 
-    Example: watchword account list --contains nightly --json
+    Example: watchword account list --search nightly --json
     """
-    found = client.service_accounts(query=contains)
+    found = client.service_accounts(query=search)
     out.show_list(found, _ACCOUNT_COLUMNS, "No service accounts.")
 
 

@@ -13,7 +13,7 @@ from watchword.admin.rules import Backup, BackupContents, RestoreChoice, Restore
 from watchword.basics.errors import OperatorError
 from watchword.cli import output as out
 from watchword.cli.local import Progress, need_store, run_locally, wiring, with_store
-from watchword.cli.options import json_flag, limit_flag, with_settings
+from watchword.cli.options import format_flags, limit_flags, with_settings
 from watchword.cli.run import CommandGroup
 from watchword.client.records import from_millis
 from watchword.database.urls import PostgresUrl, StoreUrl
@@ -40,7 +40,7 @@ def db() -> None: ...
 
 
 @db.command()
-@json_flag
+@format_flags
 @with_store
 def migrate(settings: Settings) -> None:
     """Create the store, or migrate it to this version's schema. Only this command and `serve` migrate.
@@ -52,7 +52,7 @@ def migrate(settings: Settings) -> None:
 
 
 @db.command()
-@json_flag
+@format_flags
 @with_store
 def check(settings: Settings) -> None:
     """Check the store's integrity; exit with 1 if a check fails. Safe while the service runs.
@@ -64,7 +64,7 @@ def check(settings: Settings) -> None:
     for law, problem in wiring.check_store(settings):
         problems[law] = problem
         out.say(f"{'ok  ' if problem is None else 'BAD '} {law}{f': {problem}' if problem else ''}")
-    out.say_json([{"check": law, "ok": problem is None, "problem": problem} for law, problem in problems.items()])
+    out.say_data([{"check": law, "ok": problem is None, "problem": problem} for law, problem in problems.items()])
     if any(problems.values()):
         raise SystemExit(1)
 
@@ -72,7 +72,7 @@ def check(settings: Settings) -> None:
 @db.command()
 @_FILE
 @click.option("--force", is_flag=True, help="Overwrite FILE if it exists.")
-@json_flag
+@format_flags
 @with_store
 def backup(file: Path, force: bool, settings: Settings) -> None:
     """Back up the store to FILE while the service runs: one consistent, checked snapshot.
@@ -83,7 +83,7 @@ def backup(file: Path, force: bool, settings: Settings) -> None:
     with _copy_progress() as update:
         made = wiring.back_up_store(settings, file, force, update)
     key = {"masterKey": str(settings.master_key_path), "masterKeyIncluded": False, "masterKeyOpens": made.key_opens}
-    out.say_json({"file": str(made.file), "bytes": made.size, **_contents_json(made.contents), **key})
+    out.say_data({"file": str(made.file), "bytes": made.size, **_contents_json(made.contents), **key})
     out.say(f"Wrote {made.file}: {out.byte_size(made.size)}, {_contents(made.contents)}.")
     out.say(_about_key(made, settings))
     out.say("Without that key the backup cannot be opened; with both, anyone can sign tokens.")
@@ -112,7 +112,7 @@ def _about_key(made: Backup, settings: Settings) -> str:
     is_flag=True,
     help="Restore although the current store is damaged and nothing can be carried over from it.",
 )
-@json_flag
+@format_flags
 @with_store
 def restore(file: Path, revoke_all: bool, revived: bool, without_current: bool, settings: Settings) -> None:
     """Replace the store with a backup while the service is stopped. The old store is kept beside it.
@@ -128,13 +128,13 @@ def restore(file: Path, revoke_all: bool, revived: bool, without_current: bool, 
     choice = RestoreChoice.REVOKE_ALL if revoke_all else RestoreChoice.ACCEPT_REVIVED
     restored = wiring.restore_store(settings, file, choice, without_current=without_current)
     outcome = {"choice": restored.choice.value, "revoked": restored.revoked, "carriedOver": restored.carried_over}
-    out.say_json(_preview_json(restored.preview) | outcome | {"store": restored.store, "kept": restored.kept})
+    out.say_data(_preview_json(restored.preview) | outcome | {"store": restored.store, "kept": restored.kept})
     for line in _restored_lines(restored, settings):
         out.say(line)
 
 
 def _ask_to_choose(seen: RestorePreview) -> NoReturn:
-    out.say_json(_preview_json(seen))
+    out.say_data(_preview_json(seen))
     since = seen.since
     if since is None:
         revived, kept = f"tokens revoked since are valid again: how many is unknown, {seen.unknown_reason}", ""
@@ -199,7 +199,7 @@ def _unrevoked(contents: BackupContents) -> str:
 @click.option("--to", "target", required=True, metavar="URL", help="Empty store to copy it to, as a URL too.")
 @click.option("--from-schema", help=_SCHEMA.format("--from"))
 @click.option("--to-schema", help=_SCHEMA.format("--to"))
-@json_flag
+@format_flags
 @with_settings("data_dir", "master_key_file")
 def copy(source: str, target: str, from_schema: str | None, to_schema: str | None, settings: Settings) -> None:
     """Copy a store into an empty one of either kind, with the service stopped, and compare both.
@@ -214,7 +214,7 @@ def copy(source: str, target: str, from_schema: str | None, to_schema: str | Non
         copied = wiring.copy_store(settings, here, there, update)
     stores = {"from": _store_name(here), "to": _store_name(there)}
     key = {"masterKey": str(settings.master_key_path), "masterKeyIncluded": False}
-    out.say_json({**stores, "rows": copied.rows, "sha256": copied.digest, **key})
+    out.say_data({**stores, "rows": copied.rows, "sha256": copied.digest, **key})
     out.say(
         f"Copied {_store_name(here)} to {_store_name(there)}: {describe_rows(copied.rows) or 'nothing, it is empty'}."
     )
@@ -259,8 +259,8 @@ def key() -> None: ...
 
 
 @key.command("list")
-@limit_flag()
-@json_flag
+@limit_flags
+@format_flags
 @with_store
 def list_keys(settings: Settings) -> None:
     """List signing keys, newest first. The first signs; the others stay published until their last token has expired.
@@ -302,7 +302,7 @@ def _key_row(key: SealedKey, state: str) -> _KeyRow:
 
 @key.command()
 @click.option("--kind", type=click.Choice([kind.name.lower() for kind in KeyKind]), help="Change to keys of this kind.")
-@json_flag
+@format_flags
 @with_store
 def rotate(kind: str | None, settings: Settings) -> None:
     """Sign with the next key from now on, on every instance. Existing tokens stay valid.
@@ -341,7 +341,7 @@ def _rotated(key: SealedKey, waits_until: int | None) -> dict[str, str | None]:
 
 @key.command()
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
-@json_flag
+@format_flags
 def new_master(file: Path) -> None:
     """Create a master key for a store on PostgreSQL. Every instance needs the same one: WATCHWORD_MASTER_KEY_FILE.
 

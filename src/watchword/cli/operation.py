@@ -1,13 +1,15 @@
 """`watchword operation`: show, watch and cancel long operations in the search index."""
 
+from operator import attrgetter
+
 import click
 
 from watchword import client as api
 from watchword.basics.errors import Fault, OperatorError
 from watchword.cli import output as out
 from watchword.cli import watching
-from watchword.cli.options import page_size, yes_flag
-from watchword.cli.remote import confirm, with_client, with_list
+from watchword.cli.options import page_size, wait_flag, yes_flag
+from watchword.cli.remote import completes, confirm, with_client, with_list
 from watchword.cli.run import Command, CommandGroup
 from watchword.client.errors import NotFound, Unauthorized
 from watchword.index.engine import TaskId
@@ -15,7 +17,7 @@ from watchword.index.engine import TaskId
 _COLUMNS = out.columns(
     "id, state",
     out.Column("DONE", lambda operation: f"{operation.percent:.1f}%"),
-    out.Column("ASPECT", lambda operation: f"{operation.plan.entity_type}.{operation.plan.aspect}", free=True),
+    out.Column("SERIES", lambda operation: f"{operation.plan.entity_type}.{operation.plan.aspect}", free=True),
     "ROWS=plan.rows_to_delete, REQUESTED=created_at, ENDED=finished_at",
     out.Column("ACTOR", "actor_urn", name="actor_name"),
 )
@@ -45,7 +47,8 @@ class _TaskCommand(Command):
         return super().parse_args(ctx, args)
 
 
-_id = click.argument("task_id", metavar="ID", callback=_check_id)
+_complete = completes(lambda client, _: client.operations(), attrgetter("id", "plan.index_name"))
+_id = click.argument("task_id", metavar="ID", callback=_check_id, shell_complete=_complete)
 
 
 @click.group(cls=CommandGroup)
@@ -126,12 +129,12 @@ def watch(client: "api.Client", task_id: str) -> None:
         watching.report_task(watching.watch_task(client, task_id))
     else:
         ended = watching.watch_operation(client, task_id)
-        out.say_json(ended)
+        out.say_data(ended)
         watching.report_operation(ended)
 
 
 @operation.command("list")
-@with_list(100, urns=True)
+@with_list(urns=True)
 def list_operations(client: "api.Client") -> None:
     """List operations, newest first.
 
@@ -143,13 +146,14 @@ def list_operations(client: "api.Client") -> None:
 
 @operation.command(cls=_TaskCommand)
 @_id
-@click.option("--wait", is_flag=True, help="Wait until it ends; exit with 1 if it was done or failed before.")
+@wait_flag
 @yes_flag
 @with_client
 def cancel(client: "api.Client", task_id: str, wait: bool) -> None:
-    """Cancel an operation. Rows that were deleted stay deleted; an unfinished copy is removed.
+    """Cancel an operation. Rows that were deleted stay deleted; an unfinished copy is removed. Exit with 1 if it was
+    done or failed before.
 
-    Example: watchword operation cancel oTUltX4IQMOUUVeiohTt8A:12345 --yes --wait
+    Example: watchword operation cancel oTUltX4IQMOUUVeiohTt8A:12345 --yes
     """
     found = client.get_operation(task_id)
     plan = found.plan
@@ -161,7 +165,7 @@ def cancel(client: "api.Client", task_id: str, wait: bool) -> None:
         out.show_result(sentence, ending)
         return
     ended = watching.watch_operation(client, task_id)
-    out.say_json(ended)
+    out.say_data(ended)
     if ended.state != "CANCELLED":
         raise OperatorError(f"The operation {task_id} ended before it could be cancelled: {ended.state}.")
     out.say(f"Cancelled {task_id}")

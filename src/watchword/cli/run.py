@@ -1,4 +1,4 @@
-"""Run a command: import it, standard streams, one line for an error, exit codes 0, 1 and 2.
+"""Run a command: import it, global flags, standard streams, one line for an error, exit codes 0, 1 and 2.
 
 Imports only what every command needs, so that help and completion stay fast.
 """
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from watchword.basics.errors import Fault, OperatorError
+from watchword.basics.names import DEFAULT_URL
 from watchword.cli.output import is_token, one_line, without_tokens
 
 if TYPE_CHECKING:
@@ -25,10 +26,69 @@ if TYPE_CHECKING:
 INTERRUPTED, READER_GONE = 130, 141
 Lazy = MutableMapping[str, tuple[str, str]]
 """Commands that are not imported yet: the module of each, and the first sentence of its help."""
+_EARLIER, _DEBUG = "watchword.earlier", "watchword.debug"
 _PASTED = (
     "This is a token, not its id, and the shell may have recorded it. To use the token itself, send it to standard "
     "input: watchword token show - or watchword token revoke -"
 )
+
+
+class GlobalOption(click.Option):
+    """A flag that stands before or after the verb. The help of the program describes it, the others only name it."""
+
+
+def _complete_profiles(*given: Any) -> list[str]:
+    from watchword.cli.remote import complete_profiles
+
+    return complete_profiles(*given)
+
+
+_FORMATS = click.Choice(("table", "json", "yaml", "csv"), case_sensitive=False)
+_FILE = click.Path(readable=False)
+_PROFILE = "Server and token that `watchword login` stored. [WATCHWORD_PROFILE; default: the current one]"
+_GLOBAL: dict[str, dict[str, Any]] = {
+    "--url url": {"metavar": "URL", "help": f"The server. [WATCHWORD_URL; default: the profile's, {DEFAULT_URL}]"},
+    "--as as_actor": {"metavar": "NAME", "help": "Act as this user, a name or URN, on a server in local mode."},
+    "--token-file token_file": {
+        "type": _FILE,
+        "metavar": "FILE",
+        "help": "File with the caller's token; - is standard input.",
+    },
+    "--profile profile": {"metavar": "NAME", "shell_complete": _complete_profiles, "help": _PROFILE},
+    "-o --output output": {"type": _FORMATS, "help": "Output format. [default: table]"},
+    "--json as_json": {"is_flag": True, "help": "Short for -o json."},
+    "--debug debug": {"is_flag": True, "help": "Print a traceback after an error."},
+}
+
+
+def global_words(name: str) -> tuple[list[str], dict[str, Any]]:
+    """How `click.option` is called for a global flag."""
+    return next((words.split(), how) for words, how in _GLOBAL.items() if words.endswith(f" {name}"))
+
+
+def _keep_for_command(context: click.Context, parameter: click.Parameter, value: Any) -> None:
+    """Keep a flag that stands before the verb."""
+    if value:
+        flag = parameter.opts[-1]
+        context.meta.setdefault(_EARLIER, []).append(flag if value is True else f"{flag}={value}")
+
+
+def _keep_debug(context: click.Context, _parameter: click.Parameter, value: bool) -> None:
+    context.meta[_DEBUG] = value
+
+
+def _write_options(command: click.Command, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+    """Describe the command's own flags, and name the global ones that it takes."""
+    own, shared = [], []
+    for parameter in command.get_params(ctx):
+        if isinstance(parameter, GlobalOption):
+            shared.append(parameter.opts[-1])
+        elif (record := parameter.get_help_record(ctx)) is not None:
+            own.append(record)
+    with formatter.section("Options"):
+        formatter.write_dl(own)
+    with formatter.section("Global options, see `watchword --help`"):
+        formatter.write_text(" ".join(shared))
 
 
 class Command(click.Command):
@@ -39,8 +99,14 @@ class Command(click.Command):
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self.help = _help(self.help)
+        words, how = global_words("debug")
+        self.params.append(GlobalOption(words, **how, expose_value=False, callback=_keep_debug))
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        _write_options(self, ctx, formatter)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        args = [*ctx.meta.pop(_EARLIER, ()), *args]
         with _errors_of(ctx):
             if any(is_token(word.rpartition("=")[2]) for word in args):
                 self._reject_token(ctx, args)
@@ -97,6 +163,8 @@ class CommandGroup(click.Group):
         self, *args: Any, lazy: Lazy | None = None, aliases: Mapping[str, str] | None = None, **options: Any
     ) -> None:
         super().__init__(*args, **options)
+        kept: dict[str, Any] = {"expose_value": False, "callback": _keep_for_command}
+        self.params += [GlobalOption(words.split(), **how, **kept) for words, how in _GLOBAL.items()]
         self.lazy, self.aliases = lazy or {}, aliases or {}
         for name, (_, sentence) in self.lazy.items():
             self.add_command(click.Command(name, help=sentence))  # until the module is imported
@@ -120,6 +188,13 @@ class CommandGroup(click.Group):
 
         found = [CompletionItem(name, help=text) for name, text in self._sentences() if name.startswith(incomplete)]
         return [*found, *click.Command.shell_complete(self, ctx, incomplete)]
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        if ctx.parent is None:
+            super().format_options(ctx, formatter)
+        else:
+            _write_options(self, ctx, formatter)
+            self.format_commands(ctx, formatter)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List each command with its whole sentence, which click would cut at the end of the line."""
@@ -221,7 +296,7 @@ class plain_errors:  # noqa: N801 - reads as a word in `with`
             raise SystemExit(INTERRUPTED) from None
         if isinstance(error, Exception) and not isinstance(error, click.ClickException | click.exceptions.Exit):
             context = click.get_current_context(silent=True)
-            if context is not None and context.find_root().params.get("debug"):
+            if context is not None and context.meta.get(_DEBUG):
                 import traceback
 
                 traceback.print_exception(error)
@@ -245,7 +320,7 @@ def _message(error: Exception) -> tuple[str, int]:
         return f"Standard output cannot be written ({error.strerror}). Redirect it to a place with space.", 1
     if isinstance(error, OSError):
         return f"{error.strerror or error}: {error.filename or ''}".rstrip(": ") + _owner_hint(error), 1
-    return f"Internal error ({type(error).__name__}). For a traceback, run: watchword --debug …", 1
+    return f"Internal error ({type(error).__name__}). For a traceback, pass --debug.", 1
 
 
 def _owner_hint(error: OSError) -> str:

@@ -18,7 +18,7 @@ from watchword.basics.files import trust_group
 from watchword.basics.interpreter import exit_now
 from watchword.cli import output as out
 from watchword.cli.local import wiring
-from watchword.cli.options import json_flag, setting_flags, with_settings
+from watchword.cli.options import format_flags, setting_flags, with_settings
 from watchword.cli.run import Command, WrongUse, allow_closed_output
 from watchword.settings import TABLE, Settings, load_with_defaults
 
@@ -37,7 +37,7 @@ def serve(settings: Settings) -> None:
 
 @click.command(cls=Command)
 @click.option("--url", metavar="URL", help="Check this service. [default: the one that the flags describe]")
-@json_flag
+@format_flags
 @with_settings("host", "port", "tls_cert", "tls_key")
 def health(url: str | None, settings: Settings) -> None:
     """Without --url, the service on this machine is checked where the settings say it listens, so pass the same flags
@@ -48,10 +48,10 @@ def health(url: str | None, settings: Settings) -> None:
     Example: watchword health --url https://tokens.example.org --json
     """
     status, answer = _ask_health(url, settings)
-    out.say_json(answer)
+    out.say_data(answer)
     if status != 200:
         raise OperatorError(f"The service at {url or settings.listens_at} is {_health_sentence(answer)}.")
-    if not out.is_json():
+    if not out.is_data():
         out.say(_health_sentence(answer))
 
 
@@ -116,7 +116,7 @@ def _health_sentence(answer: Any) -> str:
 
 
 @click.command(cls=Command)
-@json_flag
+@format_flags
 @setting_flags(*(setting.name for setting in TABLE))
 def doctor(**flags: str | None) -> None:
     """It changes nothing and works whether the service runs or not. A running service is checked by its answers, the
@@ -125,7 +125,7 @@ def doctor(**flags: str | None) -> None:
     Example: watchword doctor --data-dir ./watchword-data
     """
     found = list(_diagnose(flags))
-    out.say_json([{"level": one.level.value, "about": one.about, "what": one.what, "fix": one.fix} for one in found])
+    out.say_data([{"level": one.level.value, "about": one.about, "what": one.what, "fix": one.fix} for one in found])
     for one in found:
         end = "" if one.what.endswith("?") else "."
         fix = f"{end} Fix: {one.fix}" if one.fix else ""

@@ -14,8 +14,8 @@ from watchword.cli.options import (
     actor_or_empty,
     add_options,
     duration,
+    format_flags,
     full_urn,
-    json_flag,
     need_change,
     page_size,
     repeatable,
@@ -23,7 +23,7 @@ from watchword.cli.options import (
     with_settings,
     yes_flag,
 )
-from watchword.cli.remote import confirm, with_client, with_list
+from watchword.cli.remote import by_id, complete_actors, complete_groups, completes, confirm, with_client, with_list
 from watchword.cli.run import CommandGroup, WrongUse
 from watchword.notices.mail_rules import MailKind, SendResult, one_line
 
@@ -45,11 +45,20 @@ _DELIVERIES = out.columns(
     out.Column("ATTEMPTS", lambda delivery: len(delivery.attempts)),
     out.Column("LAST", _result, free=True),
 )
-_webhook = click.argument("id_", metavar="WEBHOOK")
+_complete = completes(lambda client, _: client.webhooks(), by_id)
+_webhook = click.argument("id_", metavar="WEBHOOK", shell_complete=_complete)
 _filter = add_options(
     repeatable("--action", "actions", "WORD", "Send events with this action. token.* sends all of a kind."),
-    repeatable("--actor", "actors", "ACTOR", "Send events by this actor.", type=actor_or_empty),
-    repeatable("--group", "groups", "GROUP", "Send events about tokens of this group's members."),
+    repeatable(
+        "--actor", "actors", "ACTOR", "Send events by this actor.", type=actor_or_empty, shell_complete=complete_actors
+    ),
+    repeatable(
+        "--group",
+        "groups",
+        "GROUP",
+        "Send events about tokens of this group's members.",
+        shell_complete=complete_groups,
+    ),
 )
 
 
@@ -179,7 +188,7 @@ def delete(client: "api.Client", id_: str) -> None:
 @webhook.command()
 @_webhook
 @click.option("--waiting", is_flag=True, help="Only those that were not accepted yet.")
-@with_list(100)
+@with_list()
 def deliveries(client: "api.Client", id_: str, waiting: bool) -> None:
     """List the deliveries of a webhook, newest first. --json has each attempt with its answer.
 
@@ -225,7 +234,7 @@ def _given(wanted: dict[str, Any]) -> dict[str, Any]:
 
 def _show_new(made: "api.NewWebhook") -> None:
     out.show_result(made.secret.reveal(), {"id": made.webhook.id, "secret": made.secret.reveal()})
-    if not out.is_json():
+    if not out.is_data():
         out.warn(f"This is the secret of the webhook {made.webhook.id}. It is not shown again.")
 
 
@@ -271,7 +280,7 @@ def update_preferences(client: "api.Client", off: tuple[str, ...], on: tuple[str
 
 @mail.command("test")
 @click.argument("address", metavar="ADDRESS")
-@json_flag
+@format_flags
 @with_settings("smtp_url", "smtp_from", "smtp_ca_file", "public_url")
 def send_test(address: str, settings: "Settings") -> None:
     """Send a test mail, with the settings of this server.

@@ -55,7 +55,7 @@ ASKED_BY = {
     "mailPreferences": "mail list",
     "setMailPreferences": "mail update",
     "listEvents": "event list",
-    "importStatus": "import status",
+    "importStatus": "token overview",
     "getWebhook": "webhook show",
     "listWebhooks": "webhook list",
     "createWebhook": "webhook create",
@@ -76,11 +76,11 @@ ASKED_BY = {
     "listPrivilegeHolders": "policy who-can",
     "listActors": "actor list",
     "listEventActions": "event actions",
-    "timeseriesHistogram": "index histogram",
+    "timeseriesHistogram": "retention plan",
     "retentionRules": "retention list",
     "retentionRule": "retention show",
     "retentionHolds": "retention holds",
-    "setRetentionRule": "retention apply",
+    "setRetentionRule": "retention update",
     "deleteRetentionRule": "retention delete",
     "holdSeries": "retention hold",
     "releaseSeries": "retention release",
@@ -120,7 +120,7 @@ def test_every_api_field_has_a_command() -> None:
         (("token", "rotate", "kOXOJk0rGGlzyLpZKWvq0zVKZ1QOZBZ6cNBhOXFfMsA=", "--overlap", "1s"), "--overlap"),
         (("account", "create", "--name", ""), "--name"),
         (("account", "show", "z z"), "ACCOUNT"),
-        (("account", "list", "--contains", "x" * 300), "--contains"),
+        (("account", "list", "--search", "x" * 300), "--search"),
         (("group", "create", "a b", "--name", "x"), "ID"),
         (("group", "add", "ops", "x y"), "USER"),
         (("actor", "suspend", "x y"), "ACTOR"),
@@ -134,7 +134,7 @@ def test_every_api_field_has_a_command() -> None:
         (("policy", "create", "--name", "x", "--scope", "a:b", "--user", "urn:li:corpGroup:ops"), "--user"),
         (("policy", "create", "--name", "x", "--scope", "a:b", "--group", "x y"), "--group"),
         (("webhook", "create", "--name", "x", "--to", "https://8.8.8.8/", "--actor", "x y"), "--actor"),
-        (("index", "truncate", "dataset", "operation", "--until", "2999-01-01", "--dry-run"), "--until"),
+        (("index", "truncate", "dataset.operation", "--until", "2999-01-01", "--dry-run"), "--until"),
     ],
     ids=lambda value: " ".join(value)[:40] if isinstance(value, tuple) else None,
 )
@@ -145,7 +145,7 @@ def test_error_names_the_typed_option(run: Run, words: tuple[str, ...], named: s
 
 
 def test_not_found_error_names_the_list_command(run: Run) -> None:
-    ran = run("index", "truncate", "zz", "yy", "--older-than", "3d", "--dry-run")
+    ran = run("index", "truncate", "zz.yy", "--older-than", "3d", "--dry-run")
     assert ran.returncode == 1
     assert "watchword index sizes" in ran.stderr
     assert not re.search("entityType|getIndexSizes", ran.stderr)

@@ -71,7 +71,7 @@ def test_suspending_an_unknown_actor_says_so(done: Done, actor: str) -> None:
 
 def test_resuming_an_actor_that_is_not_suspended_says_so(server: Server, done: Done, actor: str) -> None:
     assert done("actor", "resume", actor) == f"{actor} was not suspended. No tokens, groups or policies reference it.\n"
-    assert json.loads(done("actor", "list", "--prefix", actor, "--json")) == []
+    assert json.loads(done("actor", "list", "--search", actor, "--json")) == []
     server.grant(actor)
     assert done("actor", "resume", actor) == f"{actor} was not suspended.\n"
 
@@ -80,9 +80,9 @@ def test_known_actors_are_listed(server: Server, done: Done, actor: str) -> None
     server.grant(f"{actor}-a", f"{actor}-b")
     done("actor", "suspend", f"{actor}-b")
     name = actor.rpartition(":")[2]
-    found = json.loads(done("actor", "list", "--prefix", f"{name}-", "--json"))
+    found = json.loads(done("actor", "list", "--search", f"{name}-", "--json"))
     assert [(one["urn"], one["status"]) for one in found] == [(f"{actor}-a", "ACTIVE"), (f"{actor}-b", "SUSPENDED")]
-    lines = done("actor", "list", "--prefix", actor, "--suspended").splitlines()
+    lines = done("actor", "list", "--search", actor, "--suspended").splitlines()
     assert [line.split()[:2] for line in lines] == [["URN", "STATUS"], [f"{actor}-b", "SUSPENDED"]]
 
 
@@ -159,6 +159,6 @@ def test_events_are_listed_newest_first_and_filtered(server: Server, run: Run, d
     assert found[0]["at"] >= found[1]["at"] >= found[3]["at"]
     narrowed = done("event", "list", *targets, "--action", "token.revoked", "--actor", ADMIN, "--since", "PT1H")
     assert [line.split()[1] for line in narrowed.splitlines()] == ["ACTION", "token.revoked"]
-    assert len(json.loads(done("event", "list", "--limit", "2", "--json"))) == 2
+    assert len(json.loads(run("event", "list", "--limit", "2", "--json").stdout)) == 2
     assert json.loads(done("event", "list", *targets, "--until", "P1D", "--json")) == []
     assert run("event", "list", caller=actor).returncode == 1

@@ -16,11 +16,12 @@ DESTROYING = {
     "account delete": ["{0}"],
     "actor offboard": ["{0}"],
     "group delete": ["{0}"],
-    "index truncate": ["dataset", "operation", "--older-than", "30d"],
+    "index truncate": ["dataset.operation", "--older-than", "30d"],
     "policy apply": ["-", "--prune"],
     "policy delete": ["{0}"],
     "retention delete": ["chart.{0}"],
     "retention run": ["chart.{0}", "--approve"],
+    "session end": ["{0}"],
     "operation cancel": ["node:1"],
     "token revoke": ["--actor", "{0}"],
     "token scan": ["-", "--revoke"],
@@ -31,7 +32,7 @@ WITHOUT_PREVIEW = set(DESTROYING) - {"actor offboard", "index truncate", "policy
 
 def test_every_command_that_destroys_is_listed_here() -> None:
     assert {words.removeprefix("watchword ") for words, one in COMMANDS.items() if _asks(one.params)} == set(DESTROYING)
-    verbs = {"delete", "offboard", "cancel", "truncate", "prune", "purge"}
+    verbs = {"delete", "offboard", "cancel", "truncate", "prune", "purge", "revoke", "end"}
     assert [words for words, one in COMMANDS.items() if verbs & set(words.split()) and not _asks(one.params)] == []
 
 
@@ -57,7 +58,7 @@ def made(run: Run) -> str:
         (["group", "create", name, "--name", name], None),
         (["policy", "apply", "-"], declared),
         (["policy", "apply", "-"], declared.replace("kept", "also").replace(f"{name}-x", name)),
-        (["retention", "apply", "-"], f"retention:\n  - {{series: chart.{name}, keep: 7d}}\n"),
+        (["retention", "update", f"chart.{name}", "--keep", "7d"], None),
         (["webhook", "create", name, "--name", name, "--to", "https://8.8.8.8/"], None),
     ):
         ran = run(*words, stdin=stdin)

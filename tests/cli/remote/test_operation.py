@@ -94,16 +94,18 @@ def test_index_task_is_watched(slow_server: Server) -> None:
     assert "rows" in seen_in_time(watched, 1_000, 8_000).text
 
 
-def test_operations_are_listed_newest_first(server: Server, done: Done) -> None:
+def test_operations_are_listed_newest_first(server: Server, run: Run, done: Done) -> None:
     made = []
     for _ in range(3):
         made.append(start(server, "operation"))
         done("operation", "watch", made[-1])
-    listed = json.loads(done("operation", "list", "--limit", "3", "--json"))
+    listed = json.loads(run("operation", "list", "--limit", "3", "--json").stdout)
     assert [one["id"] for one in listed] == list(reversed(made))
-    lines = done("operation", "list", "--limit", "2").splitlines()
+    shown = run("operation", "list", "--limit", "2")
+    lines = shown.stdout.splitlines()
+    assert shown.stderr == "watchword: There are more. To see all, pass --all.\n"
     assert [line.split()[:2] for line in lines[1:]] == [[made[2], "DONE"], [made[1], "DONE"]]
-    assert len(json.loads(done("operation", "list", "--limit", "0", "--json"))) >= 3
+    assert len(json.loads(done("operation", "list", "--all", "--json"))) >= 3
 
 
 def test_cancel_asks_at_a_terminal(slow_server: Server) -> None:
@@ -114,7 +116,7 @@ def test_cancel_asks_at_a_terminal(slow_server: Server) -> None:
         asked.wait_for("[y/N]")
         asked.enter("n\n")
         assert asked.finish() == 1
-    with at_terminal(slow_server, "operation", "cancel", operation, "--wait") as asked:
+    with at_terminal(slow_server, "operation", "cancel", operation) as asked:
         asked.wait_for("[y/N]")
         asked.enter("y\n")
         assert asked.finish() == 0
@@ -130,7 +132,7 @@ def test_cancel_without_a_terminal_needs_yes(slow_server: Server, run_slowly: Ru
     refused = run_slowly("operation", "cancel", operation)
     assert (refused.returncode, refused.stdout) == (2, "")
     assert refused.stderr.startswith("watchword: Not a terminal. Pass --yes to confirm.")
-    first = run_slowly("operation", "cancel", operation, "--yes", "--wait")
+    first = run_slowly("operation", "cancel", operation, "--yes")
     assert (first.returncode, first.stderr, first.stdout.splitlines()[-1]) == (0, "", f"Cancelled {operation}")
     watched = run_slowly("operation", "watch", operation, "--json")
     assert (watched.returncode, json.loads(watched.stdout)["state"]) == (1, "CANCELLED")
@@ -142,7 +144,7 @@ def test_watch_and_cancel_print_the_operation_as_json(slow_server: Server, run_s
     aspect = new_aspect()
     fill(slow_server, aspect, old=10_000, young=10_000)
     operation = start(slow_server, aspect)
-    cancelled = run_slowly("operation", "cancel", operation, "--yes", "--wait", "-o", "json")
+    cancelled = run_slowly("operation", "cancel", operation, "--yes", "-o", "json")
     assert (cancelled.returncode, json.loads(cancelled.stdout)["state"]) == (0, "CANCELLED"), cancelled.stderr
     fill(slow_server, aspect := new_aspect(), old=10, young=10)
     done = run_slowly("operation", "watch", start(slow_server, aspect), "--json")
