@@ -113,7 +113,7 @@ def test_line_of_just_a_mebibyte_is_a_row(folder: Path) -> None:
 
 
 def test_line_without_an_end_is_given_up(folder: Path) -> None:
-    ran = load(folder, "/dev/zero", *INTO)
+    ran = load(folder, *INTO, "/dev/zero")
     assert (ran.returncode, ran.stdout) == (1, "")
     assert "/dev/zero, line 1: it has more than 1,048,576 bytes" in ran.stderr
 
@@ -185,7 +185,7 @@ def test_mistyped_folder_does_not_become_a_new_one(tmp_path: Path) -> None:
 
 def test_index_that_is_not_there_is_reported_with_how_far_it_came(tmp_path: Path) -> None:
     words = ("--index-url", f"http://127.0.0.1:{free_port()}", "--index-timeout", "1")
-    ran = load(tmp_path / "none", "-", *INTO, *words, stdin='{"n": 1}')
+    ran = load(tmp_path / "none", *INTO, "-", *words, stdin='{"n": 1}')
     assert (ran.returncode, ran.stdout, len(ran.stderr.splitlines())) == (1, "", 1)
     assert "At least 0 rows of standard input are in" in ran.stderr
 

@@ -34,6 +34,7 @@ _UNITS = (("year", 365 * 86_400), ("month", 30 * 86_400), ("day", 86_400), ("hou
 # A spreadsheet takes a cell that begins with one of these signs for a formula, some of them after blanks, quotes and in
 # full width. Where its separator is another than ours, a cell may begin within a text.
 _FORMULA = re.compile(r'(?:^|(?<=[;,\t\r\n]))(?=(?:[^\S\t\r\n]|")*[=+\-@\uff1d\uff0b\uff0d\uff20])|^(?=[\t\r\n])')
+_TOKEN_ID = re.compile(r"[A-Za-z0-9+/]{43}=")  # may begin with a plus, and is no formula
 _BARS = "▁▂▃▄▅▆▇█"
 _STYLES = {
     **dict.fromkeys(("ACTIVE", "DONE"), "green"),
@@ -269,7 +270,8 @@ def _csv_line(cells: Sequence[Any]) -> str:
 def _csv_cell(value: Any) -> str:
     if value is None or isinstance(value, int | float):
         return "" if value is None else json_text(value)
-    return _FORMULA.sub("'", value if isinstance(value, str) else json_text(value))
+    text = value if isinstance(value, str) else json_text(value)
+    return text if _TOKEN_ID.fullmatch(text) else _FORMULA.sub("'", text)
 
 
 def _print(line: str) -> None:

@@ -28,8 +28,8 @@ def test_group_commands_manage_members_and_delete(server: Server, run: Run, done
     (member,) = shown.pop("members")
     assert (member["urn"], member["displayName"]) == (carol, None)
     assert shown == {"urn": urn, "name": "Operations", "description": None, "memberCount": 1, "set": None}
-    assert urn in [group["urn"] for group in json.loads(done("group", "list", "--json"))]
-    assert any(line.split()[:3] == [urn, "Operations", "1"] for line in done("group", "list").splitlines())
+    assert urn in [group["urn"] for group in json.loads(done("group", "list", "--all", "--json"))]
+    assert any(line.split()[:3] == [urn, "Operations", "1"] for line in done("group", "list", "--all").splitlines())
     assert done("group", "delete", "cli-ops", "--yes") == f"Deleted {urn}\n"
     gone = run("group", "show", "cli-ops")
     assert (gone.returncode, gone.stdout, len(gone.stderr.splitlines())) == (1, "", 1)
@@ -136,12 +136,12 @@ def test_every_action_that_leaves_an_event_is_listed(server: Server, done: Done)
 
 def test_policies_are_listed_shown_and_deleted(server: Server, run: Run, done: Done, actor: str) -> None:
     urn = server.grant(actor)
-    (found,) = [policy for policy in json.loads(done("policy", "list", "--json")) if policy["urn"] == urn]
+    (found,) = [policy for policy in json.loads(done("policy", "list", "--all", "--json")) if policy["urn"] == urn]
     assert found == json.loads(done("policy", "show", urn.rpartition(":")[2], "--json"))
     assert (found["privileges"], found["source"], found["editable"]) == ([GENERATE], "API", True)
     actors = found["actors"]
     assert (actors["users"], actors["groups"], actors["allUsers"]) == ([actor], [], False)
-    (line,) = [line for line in done("policy", "list").splitlines() if line.startswith(urn)]
+    (line,) = [line for line in done("policy", "list", "--all").splitlines() if line.startswith(urn)]
     assert line.split()[-4:] == [actor, GENERATE, "-", "-"]
     assert done("policy", "delete", urn, "--yes") == f"Deleted {urn}\n"
     for words in (("show", urn), ("delete", urn, "--yes"), ("delete", "root", "--yes")):

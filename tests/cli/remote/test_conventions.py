@@ -72,9 +72,9 @@ def test_list_says_when_there_is_more(server: Server, run: Run, actor: str) -> N
 @pytest.mark.parametrize("place", [0, 1, 2])
 def test_global_flags_stand_before_or_after_the_verb(server: Server, actor: str, place: int) -> None:
     server.create(ADMIN, of=actor)
-    given = ["--url", server.url, "--as", actor, "-o", "json", "--debug"]
+    given = ["--url", server.url, "--as", ADMIN, "-o", "json", "--debug"]
     words = ["token", "list"]
-    ran = watchword(*words[:place], *given, *words[place:])
+    ran = watchword(*words[:place], *given, *words[place:], "--actor", actor)
     assert (ran.returncode, ran.stderr) == (0, "")
     assert [token["actorUrn"] for token in json.loads(ran.stdout)] == [actor]
 

@@ -35,9 +35,9 @@ def cancel(server: Server, operation: str) -> None:
 def test_sizes_are_listed_as_columns_and_as_json(server: Server, done: Done) -> None:
     aspect = new_aspect()
     index = fill(server, aspect, old=1, young=2)
-    (line,) = [line for line in done("index", "sizes").splitlines() if line.startswith(index)]
-    assert line.split()[1:4] == ["dataset", aspect, "3"]
-    (size,) = [one for one in json.loads(done("index", "sizes", "--json")) if one["indexName"] == index]
+    (line,) = [line for line in done("index", "sizes", "--all").splitlines() if line.startswith(index)]
+    assert line.split()[1:3] == [f"dataset.{aspect}", "3"]
+    (size,) = [one for one in json.loads(done("index", "sizes", "--all", "--json")) if one["indexName"] == index]
     assert (size["entityName"], size["aspectName"], size["rows"]) == ("dataset", aspect, 3)
 
 

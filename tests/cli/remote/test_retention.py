@@ -36,7 +36,7 @@ def test_rule_is_created_updated_shown_and_deleted(run: Run, done: Done) -> None
     assert "20GB" not in shown
     assert "22:00-06:00" in shown
     done("retention", "update", "chart.other", "--keep", "7d", "--mode", "enforce", "--keep-last", "2")
-    rules = {rule["series"]: rule for rule in json.loads(done("retention", "list", "-o", "json"))}
+    rules = {rule["series"]: rule for rule in json.loads(done("retention", "list", "--all", "-o", "json"))}
     assert (rules["chart.other"]["mode"], rules["chart.other"]["keepLast"]) == ("ENFORCE", 2)
     done("retention", "update", "chart.other", "--keep-last", "0")
     assert json.loads(done("retention", "show", "chart.other", "--json"))["keepLast"] is None

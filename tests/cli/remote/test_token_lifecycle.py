@@ -229,7 +229,7 @@ def test_service_account_commands_create_show_and_delete(server: Server, run: Ru
     shown = json.loads(done("account", "show", urn.rpartition("_")[2], "--json"))
     assert (shown["displayName"], shown["liveTokens"], shown["createdBy"]) == (f"CI of {actor}", 1, ADMIN)
     assert [found["urn"] for found in json.loads(done("account", "list", "--search", actor, "--json"))] == [urn]
-    assert any(line.startswith(urn) for line in done("account", "list").splitlines())
+    assert any(line.startswith(urn) for line in done("account", "list", "--all").splitlines())
     assert done("account", "delete", urn, "--yes") == f"Deleted {urn} with 1 token\n"
     assert server.verify(token).status_code == 401
     gone = run("account", "show", urn)
