@@ -54,7 +54,7 @@ def test_rule_is_created_updated_shown_and_deleted(run: Run, done: Done) -> None
     [
         ((), 2, "Pass what to change"),
         (("--mode", "enforce"), 2, "--keep must say how long rows are kept at least"),
-        (("--keep", "30x"), 1, "--keep must be a duration such as 30d"),
+        (("--keep", "30x"), 1, "--keep must be an ISO 8601 duration"),
         (("--keep", "3d", "--at-most", "5"), 1, "--at-most must be"),
     ],
 )
