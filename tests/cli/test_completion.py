@@ -112,7 +112,7 @@ def completed(words: str, typed: str) -> list[str]:
         [sys.executable, "-m", "watchword"], env=env | asked, capture_output=True, text=True, check=False
     )
     assert ran.stderr == ""
-    return [line.removeprefix("plain,") for line in ran.stdout.splitlines()]
+    return [line.removeprefix("plain,") for line in ran.stdout.splitlines() if line]
 
 
 @pytest.mark.parametrize("words", ["watchword ", "watchword token ", "watchword token list --st"])

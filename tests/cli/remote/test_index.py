@@ -230,7 +230,7 @@ def test_truncate_denial_names_the_privilege(server: Server, run: Run, actor: st
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        (("dataset", "operation"), 2, "--older-than"),
+        (("dataset.operation",), 2, "--older-than"),
         (("dataset.operation", "--older-than", "1d", "--until", "P1D"), 2, "--until"),
         (("dataset.operation", "--older-than", "soon"), 2, "30d"),
         (("dataset.operation", "--older-than", "-1d"), 2, "30d"),
