@@ -46,7 +46,7 @@ def list_actors(client: "api.Client", search: str, suspended: bool) -> None:
 
     Example: watchword actor list --search "alice example"
     """
-    found = client.actors(query=search, only_suspended=suspended)
+    found = client.actors.list(query=search, only_suspended=suspended)
     out.show_list(found, _ACTOR_COLUMNS, "No actors.")
 
 
@@ -58,7 +58,7 @@ def show(client: "api.Client", urn: str) -> None:
 
     Example: watchword actor show urn:li:corpuser:alice
     """
-    found, privileges, scopes = client.get_actor(urn), client.granted_privileges(urn), client.granted_scopes(urn)
+    found, privileges, scopes = client.actors.get(urn), client.privileges.granted(urn), client.privileges.granted_scopes(urn)
     pairs: dict[str, out.Cell] = {
         **out.attributes(found, "urn, Name=display_name, E-mail=email, status, Changed=changed_at, changed_by"),
         **out.attributes(found, "Live tokens=live_token_count"),
@@ -84,12 +84,12 @@ def update(client: "api.Client", urn: str, name: str | None, email: str | None) 
     """
     if name is None and email is None:
         raise WrongUse("Pass --name, --email or both.")
-    client.set_actor(urn, display_name=name, email=email)
+    client.actors.update(urn, display_name=name, email=email)
     _show_outcome(client, urn, f"Updated {urn}")
 
 
 def _show_outcome(client: "api.Client", urn: str, sentence: str) -> None:
-    out.show_result(sentence, client.get_actor(urn) if out.is_data() else None)
+    out.show_result(sentence, client.actors.get(urn) if out.is_data() else None)
 
 
 @actor.command()
@@ -102,8 +102,8 @@ def suspend(client: "api.Client", urn: str) -> None:
 
     Example: watchword actor suspend urn:li:corpuser:mallory
     """
-    found = client.get_actor(urn)
-    client.suspend_actor(urn)
+    found = client.actors.get(urn)
+    client.actors.suspend(urn)
     already = found.status == _SUSPENDED
     sentence = f"{urn} was suspended already." if already else f"Suspended {urn}"
     _show_outcome(client, urn, sentence)
@@ -133,7 +133,7 @@ def link(client: "api.Client", urn: str, subject: str | None, issuer: str | None
     """
     if clear == (subject is not None):
         raise WrongUse("Give either SUBJECT or --clear.")
-    client.link_actor(urn, subject, issuer=issuer)
+    client.actors.link(urn, subject, issuer=issuer)
     sentence = f"{urn} is not linked. The next sign-in links it." if clear else f"Linked {urn} to {subject}"
     _show_outcome(client, urn, sentence)
 
@@ -156,13 +156,13 @@ def offboard(client: "api.Client", urn: str, revoke_tokens_for_others: bool, dry
     Example: watchword actor offboard urn:li:corpuser:mallory --dry-run
     """
     need_confirmation()
-    found = client.offboard_actor(urn)
+    found = client.actors.offboard(urn)
     _show_plan(found, revoke_tokens_for_others=revoke_tokens_for_others)
     if dry_run:
         out.show_result("This was a dry run. Nothing was changed.", found)
         return
     confirm(f"Offboard {urn}?")
-    done = client.offboard_actor(urn, dry_run=False, revoke_tokens_for_others=revoke_tokens_for_others)
+    done = client.actors.offboard(urn, dry_run=False, revoke_tokens_for_others=revoke_tokens_for_others)
     out.say_data(done)
     if done.receipt is not None:
         _show_receipt(done.urn, done.receipt)
@@ -228,10 +228,10 @@ def resume(client: "api.Client", urn: str) -> None:
 
     Example: watchword actor resume urn:li:corpuser:mallory
     """
-    found = client.get_actor(urn)
+    found = client.actors.get(urn)
     sentence = f"Resumed {urn}"
     if found.status == _SUSPENDED:
-        client.resume_actor(urn)
+        client.actors.resume(urn)
     else:
         sentence = f"{urn} was not suspended.{'' if found.known else f' {_UNUSED}'}"
     _show_outcome(client, urn, sentence)
@@ -243,7 +243,7 @@ _SESSION_COLUMNS = out.columns(
     out.Column("SIGN-IN", lambda session: session.method.lower()),
     "CREATED=created_at, LAST USED=seen_at, ENDS=ends_at, FROM=peer",
 )
-_complete_sessions = completes(lambda client, _: client.sessions(), attrgetter("id", "peer"))
+_complete_sessions = completes(lambda client, _: client.sessions.list(), attrgetter("id", "peer"))
 
 
 @click.group(cls=CommandGroup)
@@ -262,7 +262,7 @@ def list_sessions(client: "api.Client", actor: str | None, all_actors: bool) -> 
     Example: watchword session list --actor urn:li:corpuser:alice
     Example: watchword session list --all-actors
     """
-    out.show_list(client.sessions(actor, all_actors=all_actors), _SESSION_COLUMNS, "No sessions.")
+    out.show_list(client.sessions.list(actor, all=all_actors), _SESSION_COLUMNS, "No sessions.")
 
 
 @session.command()
@@ -275,7 +275,7 @@ def end(client: "api.Client", session_id: str) -> None:
     Example: watchword session end 47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU= --yes
     """
     confirm(f"End the session {session_id}?")
-    client.end_session(session_id)
+    client.sessions.end(session_id)
     out.show_result(f"Ended {session_id}", {"id": session_id, "ended": True})
 
 
@@ -283,7 +283,7 @@ _ACCOUNT_COLUMNS = out.columns(
     out.Column("URN", "urn", terse=("ACCOUNT", ACCOUNT_PREFIX)),
     "NAME=display_name*, status, CREATED=created_at, description*",
 )
-_complete = completes(lambda client, _: client.service_accounts(), by_display_name, ACCOUNT_PREFIX)
+_complete = completes(lambda client, _: client.accounts.list(), by_display_name, ACCOUNT_PREFIX)
 _account = urn_argument("ACCOUNT", ACCOUNT_PREFIX, _complete)
 
 
@@ -303,7 +303,7 @@ def create(client: "api.Client", id_: str | None, name: str, description: str | 
     Example: watchword account create airflow --name Airflow
     Example: ACCOUNT=$(watchword account create --name nightly-build)
     """
-    made = client.create_service_account(name, account_id=id_, description=description)
+    made = client.accounts.create(name, id=id_, description=description)
     out.show_result(made.urn, made)
 
 
@@ -315,7 +315,7 @@ def list_accounts(client: "api.Client", search: str | None) -> None:
 
     Example: watchword account list --search nightly --json
     """
-    found = client.service_accounts(query=search)
+    found = client.accounts.list(query=search)
     out.show_list(found, _ACCOUNT_COLUMNS, "No service accounts.")
 
 
@@ -327,7 +327,7 @@ def show_account(client: "api.Client", urn: str) -> None:
 
     Example: watchword account show airflow
     """
-    found = client.get_service_account(urn)
+    found = client.accounts.get(urn)
     live = _count_tokens(client, urn, "effectiveStatus")
     pairs = {
         **out.attributes(found, "urn, Name=display_name, description, status, Created=created_at"),
@@ -346,16 +346,16 @@ def delete(client: "api.Client", urn: str) -> None:
 
     Example: watchword account delete airflow --yes
     """
-    found = client.get_service_account(urn)
+    found = client.accounts.get(urn)
     # Those of a suspended account too.
     count = _count_tokens(client, urn, "status")
     tokens = out.plural(count, "token")
     name = f"{urn} ({found.display_name})"
     confirm(f"Delete {name} and revoke {tokens}? This cannot be undone.")
-    client.delete_service_account(urn)
+    client.accounts.delete(urn)
     out.show_result(f"Deleted {urn} with {tokens}", {"urn": urn, "deleted": True, "revokedTokens": count})
 
 
 def _count_tokens(client: "api.Client", urn: str, status: str) -> int:
     """Tokens of the account that are ACTIVE by this field."""
-    return client.token_page(api.TokenFilter("actorUrn", urn), api.TokenFilter(status, "ACTIVE"), count=0).total
+    return client.tokens.page(api.TokenFilter("actorUrn", urn), api.TokenFilter(status, "ACTIVE"), page_size=0).total

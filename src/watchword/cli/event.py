@@ -40,7 +40,7 @@ def event() -> None: ...
 
 
 @event.command("list")
-@repeatable("--actor", "actors", "ACTOR", "Events of this actor.", type=actor_urn, shell_complete=complete_actors)
+@repeatable("--actor", "actor_urns", "ACTOR", "Events of this actor.", type=actor_urn, shell_complete=complete_actors)
 @repeatable(
     "--about",
     "about",
@@ -67,7 +67,7 @@ def list_events(client: "api.Client", follow: bool, **filters: Any) -> None:
     if follow:
         out.show_stream(_follow(client, out.flag("limit"), filters), _line)
         return
-    events = client.events(**filters, page_size=page_size())
+    events = client.events.list(**filters, page_size=page_size())
     out.show_list(events, _COLUMNS, "No events.")
 
 
@@ -76,7 +76,7 @@ def _follow(client: "api.Client", limit: int | None, filters: dict[str, Any]) ->
     recent: list[api.EventInfo] = []
     requested = filters["since"]
     newest = _newest(client)
-    for one in client.events(**filters, page_size=page_size()):
+    for one in client.events.list(**filters, page_size=page_size()):
         if limit and len(recent) >= limit and one.at < recent[0].at - LATEST:
             break
         recent.append(one)
@@ -85,7 +85,7 @@ def _follow(client: "api.Client", limit: int | None, filters: dict[str, Any]) ->
 
     def poll() -> "Iterator[tuple[datetime | None, list[api.EventInfo]]]":
         while True:
-            yield _newest(client), [one for one in client.events(**filters) if one.id not in seen]
+            yield _newest(client), [one for one in client.events.list(**filters) if one.id not in seen]
             sys.stdout.flush()
             time.sleep(FOLLOW_SECONDS)
 
@@ -103,7 +103,7 @@ def _follow(client: "api.Client", limit: int | None, filters: dict[str, Any]) ->
 
 def _newest(client: "api.Client") -> "datetime | None":
     """When the newest event happened."""
-    return next((one.at for one in client.events(page_size=1)), None)
+    return next((one.at for one in client.events.list(page_size=1)), None)
 
 
 def _line(found: "api.EventInfo") -> str:
@@ -119,4 +119,4 @@ def list_actions(client: "api.Client") -> None:
 
     Example: watchword event actions
     """
-    out.show_list(client.event_actions(), _ACTION_COLUMNS, "No actions.")
+    out.show_list(client.events.actions(), _ACTION_COLUMNS, "No actions.")

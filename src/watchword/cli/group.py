@@ -30,7 +30,7 @@ def list_groups(client: "api.Client") -> None:
 
     Example: watchword group list --json
     """
-    out.show_list(client.groups(), _COLUMNS, "No groups.")
+    out.show_list(client.groups.list(), _COLUMNS, "No groups.")
 
 
 @group.command()
@@ -41,7 +41,7 @@ def show(client: "api.Client", urn: str) -> None:
 
     Example: watchword group show ops
     """
-    found, members = client.get_group(urn), tuple(client.group_members(urn))
+    found, members = client.groups.get(urn), tuple(client.groups.members(urn))
     shown = [out.with_name(member.urn, member.display_name) for member in members]
     pairs = {"URN": found.urn, "Name": found.name, "Description": found.description, "Members": shown}
     out.show_one({**out.json_value(found), "members": members}, pairs)
@@ -57,8 +57,8 @@ def create(client: "api.Client", id_: str | None, name: str, description: str | 
 
     Example: watchword group create ops --name Operations
     """
-    urn = client.create_group(name, group_id=id_, description=description)
-    out.show_result(urn, client.get_group(urn) if out.is_data() else None)
+    urn = client.groups.create(name, id=id_, description=description)
+    out.show_result(urn, client.groups.get(urn) if out.is_data() else None)
 
 
 @group.command()
@@ -70,9 +70,9 @@ def delete(client: "api.Client", urn: str) -> None:
 
     Example: watchword group delete ops --yes
     """
-    found = client.get_group(urn)
+    found = client.groups.get(urn)
     confirm(f"Delete {urn} ({found.name}, {out.plural(found.member_count, 'member')})?")
-    client.delete_group(urn)
+    client.groups.delete(urn)
     out.show_result(f"Deleted {urn}", {"urn": urn, "deleted": True})
 
 
@@ -85,7 +85,7 @@ def add(client: "api.Client", urn: str, users: tuple[str, ...]) -> None:
 
     Example: watchword group add ops urn:li:corpuser:carol urn:li:corpuser:dave
     """
-    client.add_members(urn, users)
+    client.groups.add_members(urn, users)
     _warn_if_declared(client, urn, "Add them there too.")
     _show_size(client, urn)
 
@@ -99,17 +99,17 @@ def remove(client: "api.Client", urn: str, users: tuple[str, ...]) -> None:
 
     Example: watchword group remove ops urn:li:corpuser:dave
     """
-    client.remove_members(urn, users)
+    client.groups.remove_members(urn, users)
     _warn_if_declared(client, urn, "Remove them there too.")
     _show_size(client, urn)
 
 
 def _warn_if_declared(client: "api.Client", urn: str, fix: str) -> None:
-    found = client.get_group(urn)
+    found = client.groups.get(urn)
     if found.set is not None:
         out.warn(out.undone_by_file(urn, found.set, fix))
 
 
 def _show_size(client: "api.Client", urn: str) -> None:
-    found = client.get_group(urn)
+    found = client.groups.get(urn)
     out.show_result(f"{urn} has {out.plural(found.member_count, 'member')}.", found)

@@ -39,7 +39,7 @@ def sizes(client: "api.Client") -> None:
     Example: watchword index sizes --json
     """
     empty = "No indices. To create samples: watchword index load --demo"
-    out.show_list(client.index_sizes(), _COLUMNS, empty)
+    out.show_list(client.series.list(), _COLUMNS, empty)
 
 
 @index.command()
@@ -77,7 +77,7 @@ def truncate(
     if wanted["force_delete_by_query"] and wanted["force_reindex"]:
         raise WrongUse("Pass --delete or --copy, not both.")
     need_confirmation()
-    plan = client.plan_truncation(**wanted)
+    plan = client.series.plan_truncation(**wanted)
     out.show_pairs(_pairs(plan))
     if dry_run:
         out.say_data(plan)
@@ -121,7 +121,7 @@ def _pairs(plan: "api.TruncationPlan") -> dict[str, out.Cell]:
 
 def _start(client: "api.Client", wanted: dict[str, Any]) -> "api.OperationInfo":
     try:
-        return client.truncate_series(**wanted)
+        return client.series.truncate(**wanted)
     except Conflict as error:
         running = error.details.get("operationId")
         if not isinstance(running, str):

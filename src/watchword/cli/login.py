@@ -81,11 +81,11 @@ def _store(profiles: Profiles, chosen: Profile, token: Secret[str]) -> tuple[dic
     expires_at = None if claims is None else claims.expires_at
     with open_client(ChosenServer(chosen.url), token) as client:
         urn = client.me().urn
-        privileges = client.granted_privileges(urn)
+        privileges = client.privileges.granted(urn)
         record: dict[str, Any] = {"profile": chosen.name, "url": chosen.url, "urn": urn, "privileges": privileges}
         pairs: dict[str, out.Cell] = dict(zip(("Profile", "Server", "URN", "Privileges"), record.values(), strict=True))
         with suppress(RequestRejected):  # the token's scopes, or its actor's privileges, may not allow it to see itself
-            found = client.find_token(token)
+            found = client.tokens.find(token)
             pairs |= {} if found.scopes is None else {"Limited to": found.scopes or "nothing"}
             record |= {"tokenId": found.id, "scopes": found.scopes}
             expires_at = found.expires_at_once_used or found.expires_at
@@ -102,7 +102,7 @@ def _revoked_unless_stored(url: str, token: Secret[str]) -> Iterator[None]:
     except BaseException:
         try:
             with open_client(ChosenServer(url), None) as client:
-                client.revoke_by_possession(token)
+                client.tokens.revoke_by_possession(token)
         except Exception:  # noqa: BLE001 - after any failure the token is still live
             out.warn("The token of this terminal was not stored, and could not be revoked. Revoke it in the console.")
         else:
@@ -114,7 +114,7 @@ def _approved_token(chosen: Profile, *, browser: bool) -> Secret[str]:
     """The token of this terminal, once it is approved in a browser."""
     with open_client(ChosenServer(chosen.url), None) as client:
         try:
-            started = client.start_device_login(host=_host_label())
+            started = client.device_logins.start(host=_host_label())
         except (Unauthenticated, NotFound):
             raise OperatorError(
                 f"{chosen.url} has no device authorization. Sign in with a token: watchword login --token"
@@ -138,7 +138,7 @@ def _poll(client: "api.Client", started: "api.DeviceLogin") -> Secret[str]:
     while time.monotonic() < ends:
         time.sleep(interval)
         try:
-            return client.poll_device_login(started.device_code)
+            return client.device_logins.poll(started.device_code)
         except BadRequest as error:
             match error.reason:
                 case "authorization_pending":
@@ -196,7 +196,7 @@ def logout(profile: str | None, keep_token: bool) -> None:
     if not keep_token:
         try:
             with open_client(ChosenServer(found.url, found), None) as client:
-                client.revoke_by_possession(profiles.token(found))
+                client.tokens.revoke_by_possession(profiles.token(found))
         except OperatorError as error:
             raise OperatorError(f"{error} To delete the token without revoking it, pass --keep-token.") from None
     profiles.remove(found)
@@ -269,8 +269,8 @@ def use(name: str) -> None:
 def whoami(client: "api.Client") -> None:
     """Example: watchword whoami --as alice"""
     me = client.me()
-    privileges = client.granted_privileges(me.urn)
-    scopes = client.granted_scopes(me.urn)
+    privileges = client.privileges.granted(me.urn)
+    scopes = client.privileges.granted_scopes(me.urn)
     record = {"urn": me.urn, "username": me.username, "privileges": privileges, "scopes": scopes}
     pairs: dict[str, out.Cell] = {"URN": me.urn, "Privileges": privileges}
     pairs |= {"Scopes": scopes} if scopes else {}

@@ -47,7 +47,7 @@ class _TaskCommand(Command):
         return super().parse_args(ctx, args)
 
 
-_complete = completes(lambda client, _: client.operations(), attrgetter("id", "plan.index_name"))
+_complete = completes(lambda client, _: client.operations.list(), attrgetter("id", "plan.index_name"))
 _id = click.argument("task_id", metavar="ID", callback=_check_id, shell_complete=_complete)
 
 
@@ -75,7 +75,7 @@ def status(client: "api.Client", task_id: str) -> None:
 def _operation(client: "api.Client", task_id: str) -> "api.OperationInfo | None":
     """None for one of the index's own tasks, or where the caller may only see the status of tasks."""
     try:
-        return client.get_operation(task_id)
+        return client.operations.get(task_id)
     except (NotFound, Unauthorized):
         return None
 
@@ -140,7 +140,7 @@ def list_operations(client: "api.Client") -> None:
 
     Example: watchword operation list --json
     """
-    found = client.operations(page_size=page_size())
+    found = client.operations.list(page_size=page_size())
     out.show_list(found, _COLUMNS, "No operations.")
 
 
@@ -155,11 +155,11 @@ def cancel(client: "api.Client", task_id: str, wait: bool) -> None:
 
     Example: watchword operation cancel oTUltX4IQMOUUVeiohTt8A:12345 --yes
     """
-    found = client.get_operation(task_id)
+    found = client.operations.get(task_id)
     plan = found.plan
     question = f"Cancel the truncation of {plan.entity_type}.{plan.aspect}, {found.state} at {found.percent:.1f}%?"
     confirm(question)
-    ending = client.cancel_operation(task_id)
+    ending = client.operations.cancel(task_id)
     if not wait:
         sentence = f"Cancelling {task_id}. To see it end: watchword operation watch {task_id}"
         out.show_result(sentence, ending)

@@ -57,7 +57,7 @@ _PARTS = (
     ("webhook {}", "webhooks", "id"),
     ("resource {}", "resources", "name"),
 )
-_complete = completes(lambda client, _: client.policies(), prefix=POLICY_PREFIX)
+_complete = completes(lambda client, _: client.policies.list(), prefix=POLICY_PREFIX)
 _policy = urn_argument("POLICY", POLICY_PREFIX, _complete)
 _PRIVILEGE = click.Choice([privilege.name for privilege in Privilege], case_sensitive=False)
 
@@ -118,7 +118,7 @@ def list_policies(client: "api.Client", search: str | None) -> None:
 
     Example: watchword policy list --json
     """
-    out.show_list(client.policies(query=search), _COLUMNS, "No policies.")
+    out.show_list(client.policies.list(query=search), _COLUMNS, "No policies.")
 
 
 @policy.command()
@@ -129,7 +129,7 @@ def show(client: "api.Client", urn: str) -> None:
 
     Example: watchword policy show own-tokens
     """
-    found = client.get_policy(urn)
+    found = client.policies.get(urn)
     pairs = {
         **out.attributes(found, "urn, name, description, state, source, set, privileges, scopes"),
         "Granted to": _granted_to(found, lambda user: out.with_name(user.urn, user.display_name)),
@@ -159,8 +159,8 @@ def create(client: "api.Client", **flags: Any) -> None:
 
     Example: watchword policy create --name Reports --scope reports:read --group analysts
     """
-    urn = client.create_policy(**_with_flags(None, flags))
-    out.show_result(urn, client.get_policy(urn) if out.is_data() else None)
+    urn = client.policies.create(**_with_flags(None, flags))
+    out.show_result(urn, client.policies.get(urn) if out.is_data() else None)
 
 
 @policy.command()
@@ -175,9 +175,9 @@ def update(client: "api.Client", urn: str, **flags: Any) -> None:
     Example: watchword policy update own-tokens --inactive
     """
     need_change(flags)
-    found = client.get_policy(urn)
-    client.update_policy(urn, **_with_flags(found, flags), revision=found.revision)
-    out.show_result(f"Updated {urn}", client.get_policy(urn) if out.is_data() else None)
+    found = client.policies.get(urn)
+    client.policies.update(urn, **_with_flags(found, flags), revision=found.revision)
+    out.show_result(f"Updated {urn}", client.policies.get(urn) if out.is_data() else None)
 
 
 def _with_flags(found: "api.PolicyInfo | None", flags: dict[str, Any]) -> dict[str, Any]:
@@ -211,7 +211,7 @@ def explain(client: "api.Client", actor: str, right: Right) -> None:
 
     Example: watchword policy explain urn:li:corpuser:alice MANAGE_ACCESS_TOKENS
     """
-    found = client.explain_privilege(actor, right_name(right))
+    found = client.privileges.explain(actor, right_name(right))
     pairs: dict[str, out.Cell] = {
         "Allowed": "yes" if found.allowed else "no, suspended" if found.suspended else "no",
         "Reason": found.explanation,
@@ -234,7 +234,7 @@ def who_can(client: "api.Client", right: Right) -> None:
 
     Example: watchword policy who-can reports:read
     """
-    found = client.holders(right_name(right), page_size=page_size())
+    found = client.privileges.holders(right_name(right), page_size=page_size())
     out.show_list(found, _HOLDER_COLUMNS, "No one.")
 
 
@@ -245,7 +245,7 @@ def privileges(client: "api.Client") -> None:
 
     Example: watchword policy privileges
     """
-    out.show_list(client.privileges(), _PRIVILEGE_COLUMNS, "No privileges.")
+    out.show_list(client.privileges.list(), _PRIVILEGE_COLUMNS, "No privileges.")
 
 
 @policy.command()
@@ -257,9 +257,9 @@ def delete(client: "api.Client", urn: str) -> None:
 
     Example: watchword policy delete own-tokens --yes
     """
-    found = client.get_policy(urn)
+    found = client.policies.get(urn)
     confirm(f"Delete {urn} ({found.name})?")
-    client.delete_policy(urn)
+    client.policies.delete(urn)
     out.show_result(f"Deleted {urn}", {"urn": urn, "deleted": True})
 
 
@@ -315,7 +315,7 @@ def _warn_of_missing_groups(client: "api.Client", content: "Json") -> None:
     if not named - made:
         return
     try:
-        known = {group.urn: group.name for group in client.groups()}
+        known = {group.urn: group.name for group in client.groups.list()}
     except Unauthorized:  # what the caller may do is decided, and said, by the request that applies the file
         return
     for urn in sorted(named - made - known.keys()):
@@ -326,8 +326,7 @@ def _warn_of_missing_groups(client: "api.Client", content: "Json") -> None:
 
 def _applier(client: "api.Client", content: "Json") -> "Callable[..., api.AppliedPolicies]":
     """What applies the content when it is called."""
-    names = {"policies": "declared", "set": "set_name"}
-    return partial(client.apply_policies, **{names.get(name, name): found for name, found in content.items()})
+    return partial(client.policies.apply, **content)
 
 
 def _show_applied(applied: "api.AppliedPolicies", words: str) -> None:
@@ -400,12 +399,12 @@ def export(client: "api.Client", file: Path | None, set_name: str | None) -> Non
     """
     from watchword.declared.policy_file import yaml_text
 
-    editable = [policy for policy in client.policies() if policy.editable]
-    groups = list(client.groups())
-    accounts = _readable(client.service_accounts, "service accounts", "Manage Service Accounts")
-    rules = _readable(client.retention_rules, "retention rules", "Truncate time series index")
-    webhooks = _readable(client.webhooks, "webhooks", "Manage Webhooks and View Audit Log")
-    resources = client.resources()
+    editable = [policy for policy in client.policies.list() if policy.editable]
+    groups = list(client.groups.list())
+    accounts = _readable(client.accounts.list, "service accounts", "Manage Service Accounts")
+    rules = _readable(client.retention.list, "retention rules", "Truncate time series index")
+    webhooks = _readable(client.webhooks.list, "webhooks", "Manage Webhooks and View Audit Log")
+    resources = client.resources.list()
     found_sets = {one.set for found in (editable, groups, accounts, rules, webhooks, resources) for one in found}
     sets = {name for name in found_sets if name is not None}
     if set_name is not None and set_name not in sets:
@@ -465,7 +464,7 @@ def _exported_group(client: "api.Client", group: "api.GroupInfo") -> dict[str, A
     fields = _present(id=group.urn.removeprefix(GROUP_PREFIX), name=group.name, description=group.description)
     if group.member_count > MAX_ENTRIES:
         return fields
-    return fields | {"members": sorted({member.urn for member in client.group_members(group.urn)})}
+    return fields | {"members": sorted({member.urn for member in client.groups.members(group.urn)})}
 
 
 def _exported_policy(policy: "api.PolicyInfo") -> dict[str, Any]:

@@ -118,10 +118,10 @@ def completes(
 
 
 by_id, by_display_name = attrgetter("id", "name"), attrgetter("urn", "display_name")
-complete_actors = completes(lambda client, typed: client.actors(prefix=typed), by_display_name, USER_PREFIX)
-complete_groups = completes(lambda client, _: client.groups(), prefix=GROUP_PREFIX)
+complete_actors = completes(lambda client, typed: client.actors.list(prefix=typed), by_display_name, USER_PREFIX)
+complete_groups = completes(lambda client, _: client.groups.list(), prefix=GROUP_PREFIX)
 complete_series = completes(
-    lambda client, _: client.index_sizes(), lambda size: (f"{size.entity_name}.{size.aspect_name}", None)
+    lambda client, _: client.series.list(), lambda size: (f"{size.entity_name}.{size.aspect_name}", None)
 )
 actor_argument = click.argument("urn", metavar="ACTOR", type=actor_urn, shell_complete=complete_actors)
 series_argument = click.argument("series", metavar="ENTITY.ASPECT", type=series, shell_complete=complete_series)
@@ -340,20 +340,20 @@ def patiently(begin: Callable[[], Iterator[T]]) -> Iterator[T]:
 
 # Arguments of the client whose parameter has another name here; the first that the command has is used.
 _PARAMETERS = {
-    "account_id": ("id_",),
-    "actor": ("actor", "urn"),
+    "actor_urn": ("actor", "urn"),
+    "all": ("all_actors",),
     "actors.all_users": ("all_users",),
     "actors.groups": ("groups",),
     "actors.users": ("users",),
     "delivery_id": ("delivery",),
     "display_name": ("name",),
     "end_time": ("older_than", "until"),
-    "group": ("urn",),
-    "group_id": ("id_",),
-    "operation_id": ("task_id",),
+    "group_urn": ("urn",),
+    "id": ("id_", "task_id", "session_id", "token_id"),
     "query": ("search",),
+    "task": ("task_id",),
     "url": ("to",),
-    "webhook_id": ("id_",),
+    "user_urns": ("users",),
 }
 _PHRASES = {"See getIndexSizes.": "See: watchword index sizes", "entityType": "entity"}
 

@@ -57,7 +57,7 @@ def list_rules(client: "api.Client") -> None:
 
     Example: watchword retention list --json
     """
-    out.show_list(client.retention_rules(), _COLUMNS, "No retention rules.")
+    out.show_list(client.retention.list(), _COLUMNS, "No retention rules.")
 
 
 @retention.command()
@@ -68,7 +68,7 @@ def show(client: "api.Client", series: str) -> None:
 
     Example: watchword retention show dataset.datasetProfile
     """
-    rule = client.get_retention_rule(series)
+    rule = client.retention.get(series)
     pairs: dict[str, out.Cell] = {
         **out.attributes(rule, "series, mode, keep"),
         "Removes": _removes(rule),
@@ -104,13 +104,13 @@ def update(client: "api.Client", series: str, **flags: str | int | None) -> None
     Example: watchword retention update dataset.datasetProfile --keep 90d
     """
     need_change(flags)
-    found = (rule for rule in client.retention_rules() if rule.series.lower() == series.lower())
+    found = (rule for rule in client.retention.list() if rule.series.lower() == series.lower())
     values: dict[str, Any] = {"series": series}
     values |= {snake_case(name): value for rule in found for name, value in declared_fields(rule).items()}
     values |= {name: value for name, value in flags.items() if value is not None}
     if not values.get("keep"):
         raise WrongUse("--keep must say how long rows are kept at least, such as 90d.")
-    rule = client.set_retention_rule(**{name: value for name, value in values.items() if value})
+    rule = client.retention.set(**{name: value for name, value in values.items() if value})
     out.show_result(f"Updated the retention rule of {rule.series}", rule)
 
 
@@ -124,7 +124,7 @@ def delete(client: "api.Client", series: str) -> None:
     Example: watchword retention delete dataset.datasetProfile --yes
     """
     confirm(f"Delete the retention rule of {series}?")
-    client.delete_retention_rule(series)
+    client.retention.delete(series)
     out.show_result(f"Deleted the retention rule of {series}", {"series": series, "deleted": True})
 
 
@@ -135,7 +135,7 @@ def holds(client: "api.Client") -> None:
 
     Example: watchword retention holds
     """
-    out.show_list(client.retention_holds(), _HOLD_COLUMNS, "No holds.")
+    out.show_list(client.retention.holds(), _HOLD_COLUMNS, "No holds.")
 
 
 @retention.command()
@@ -151,7 +151,7 @@ def hold(client: "api.Client", series: str, reason: str, wait: bool) -> None:
 
     Example: watchword retention hold dataset.datasetProfile --reason "audit 2026-11"
     """
-    held = client.hold_series(series, reason)
+    held = client.retention.hold(series, reason)
     out.say(f"Held. {_hold_words(held.hold)}")
     if series != "*" and not _exists(client, series):
         out.warn(f"There is no index of {series} and no rule for it. Check the spelling: watchword index sizes")
@@ -161,7 +161,7 @@ def hold(client: "api.Client", series: str, reason: str, wait: bool) -> None:
 
 def _exists(client: "api.Client", series: str) -> bool:
     try:
-        return bool(list(client.retention_plan(series)))
+        return bool(list(client.retention.plan(series)))
     except api.RequestRejected as refused:
         return refused.reason != "aspect_not_found"
 
@@ -187,8 +187,8 @@ def release(client: "api.Client", series: str) -> None:
 
     Example: watchword retention release dataset.datasetProfile
     """
-    client.release_series(series)
-    left = [found for found in client.retention_holds() if found.series in {"*", series.lower()}]
+    client.retention.release(series)
+    left = [found for found in client.retention.holds() if found.series in {"*", series.lower()}]
     out.show_result(f"Released {series}", {"series": series, "released": True, "holds": left})
     for found in left:
         out.say(f"It is still held. {_hold_words(found)}")
@@ -293,7 +293,7 @@ def plan(client: "api.Client", series: str | None) -> None:
     Example: watchword retention plan
     Example: watchword retention plan dataset.datasetProfile
     """
-    found = client.retention_plan(series)
+    found = client.retention.plan(series)
     if series is None or out.is_data():
         out.show_list(found, _PLAN_COLUMNS, "No series.")
         return
@@ -353,12 +353,12 @@ def run(client: "api.Client", series: str, approve: bool, wait: bool) -> None:
     """
     if approve:
         need_confirmation()
-    waiting = next((one for one in client.retention_plan(series) if one.waiting is not None), None) if approve else None
-    ran = client.run_retention(series) if waiting is None or waiting.waiting is None else waiting.waiting
+    waiting = next((one for one in client.retention.plan(series) if one.waiting is not None), None) if approve else None
+    ran = client.retention.run(series) if waiting is None or waiting.waiting is None else waiting.waiting
     if approve and ran.state == "WAITING" and ran.plan is not None:
         rows = ran.plan.rows_to_delete
         confirm(f"Remove {rows:,} of {ran.plan.rows:,} rows of {ran.series}? This cannot be undone.")
-        ran = client.approve_retention_run(ran.number, rows)
+        ran = client.retention.approve(ran.number, rows)
     if ran.operation is not None and wait:
         out.say(f"Run {ran.number} started {ran.operation.id}")
         ended = watch_operation(client, ran.operation.id)
@@ -398,7 +398,7 @@ def history(client: "api.Client", series: str | None) -> None:
 
     Example: watchword retention history dataset.datasetProfile --json
     """
-    found = client.retention_runs(series, page_size=page_size())
+    found = client.retention.runs(series, page_size=page_size())
     out.show_list(found, _RUN_COLUMNS, "No runs.")
 
 
@@ -412,4 +412,4 @@ def sizes(client: "api.Client", series: str | None, days: int) -> None:
     Example: watchword retention sizes dataset.datasetProfile --days 90
     """
     empty = "No sizes yet: they are taken once a day."
-    out.show_list(client.series_sizes(series, days=days), _SIZE_COLUMNS, empty)
+    out.show_list(client.series.sizes(series, days=days), _SIZE_COLUMNS, empty)

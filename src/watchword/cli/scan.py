@@ -210,7 +210,7 @@ class TokenSearch:
 
     def _look_up(self, leak: Leak, verdict: Verdict) -> None:
         try:
-            record = self._client.find_token(leak.token)
+            record = self._client.tokens.find(leak.token)
         except NotFound:
             if self._sees_all and leak.kid is None:
                 verdict.status = FOREIGN if verdict.live else EXPIRED  # not imported: DataHub may accept it
@@ -225,7 +225,7 @@ class TokenSearch:
 
     @cached_property
     def _knows_datahub(self) -> bool:
-        return DATAHUB_TOKENS in self._client.get_server_info().capabilities
+        return DATAHUB_TOKENS in self._client.server_info().capabilities
 
     @cached_property
     def _kids(self) -> frozenset[str]:
@@ -233,14 +233,14 @@ class TokenSearch:
 
     @cached_property
     def _sees_all(self) -> bool:
-        return Privilege.MANAGE_ACCESS_TOKENS.name in self._client.granted_privileges(self._client.me().urn)
+        return Privilege.MANAGE_ACCESS_TOKENS.name in self._client.privileges.granted(self._client.me().urn)
 
     def _revoke(self, token: Secret[str]) -> str:
         """Its status afterwards."""
-        self._client.revoke_by_possession(token, by_scan=True)
+        self._client.tokens.revoke_by_possession(token, by_scan=True)
         with open_client(ChosenServer(self._url), token) as holder:
             try:
-                holder.verify_token()
+                holder.tokens.verify()
             except Unauthenticated as refused:
                 return _STATUSES.get(refused.reason, INVALID)
         raise OperatorError("The server did not revoke a token that it still accepts. Is this Watchword's address?")

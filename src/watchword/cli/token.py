@@ -69,12 +69,12 @@ def show(client: "api.Client", token_id: str) -> None:
     if token_id == STDIN:
         given = read_token(read_input, "Standard input")
         found = (
-            client.find_token(given)
+            client.tokens.find(given)
             if out.is_token(given.reveal())
-            else client.get_token(check_token_id(given.reveal(), "ID"))
+            else client.tokens.get(check_token_id(given.reveal(), "ID"))
         )
     else:
-        found = client.get_token(token_id)
+        found = client.tokens.get(token_id)
     pairs = {
         **out.attributes(found, "name, description, Status=effective_status"),
         "Acts as": out.with_name(found.actor_urn, found.actor_name),
@@ -116,7 +116,7 @@ _new_token_flags = add_options(
     repeatable("--scope", "scopes", "WORD", "Privilege, or scope of another service. [default: all its actor may do]"),
     click.option("--no-scopes", is_flag=True, help="Give it no scopes: it may do nothing here."),
     repeatable("--audience", "audience", "WORD", "Service it is for. [default: this service]"),
-    repeatable("--network", "networks", "CIDR", "Where it may be used from. [default: any]"),
+    repeatable("--network", "allowed_networks", "CIDR", "Where it may be used from. [default: any]"),
 )
 
 
@@ -126,7 +126,7 @@ def _with_new_token(command: CommandFunction) -> CommandFunction:
     @wraps(command)
     def run(*args: Any, no_scopes: bool, **flags: Any) -> Any:
         wanted: dict[str, Any] = {name: flags.pop(name) for name in ("name", "actor", "description") if name in flags}
-        wanted |= {name: flags.pop(name) or None for name in ("duration", "scopes", "audience", "networks")}
+        wanted |= {name: flags.pop(name) or None for name in ("duration", "scopes", "audience", "allowed_networks")}
         if no_scopes:
             if wanted["scopes"]:
                 raise WrongUse("Pass --scope or --no-scopes, not both.")
@@ -164,8 +164,8 @@ def create(wanted: dict[str, Any], local: bool, connection: ServerFlags, **flags
     if wanted["name"] is None:
         raise WrongUse("--name must say what the token is for, such as --name laptop.")
     with connection.open() as client:
-        created = client.create_token(**{**wanted, "actor": wanted["actor"] or client.me().urn})
-        _deliver(created, lambda: client.revoke_token(created.metadata.id))
+        created = client.tokens.create(wanted.pop("actor") or client.me().urn, **wanted)
+        _deliver(created, lambda: client.tokens.revoke(created.metadata.id))
 
 
 @token.command()
@@ -179,8 +179,8 @@ def derive(client: "api.Client", wanted: dict[str, Any]) -> None:
 
     Example: watchword token derive --name one-job --duration 15m --scope orders:read --token-file token
     """
-    created = client.derive_token(**wanted)
-    _deliver(created, lambda: client.revoke_token(created.metadata.id))
+    created = client.tokens.derive(**wanted)
+    _deliver(created, lambda: client.tokens.revoke(created.metadata.id))
 
 
 @token.command()
@@ -195,7 +195,7 @@ def update(client: "api.Client", token_id: str, name: str | None, description: s
     """
     if name is None and description is None:
         raise WrongUse("Pass --name, --description or both.")
-    found = client.update_token(token_id, name=name, description=description)
+    found = client.tokens.update(token_id, name=name, description=description)
     out.show_one(found, out.attributes(found, "name, description, id"))
 
 
@@ -228,7 +228,7 @@ def rotate(token_id: str | None, file: str | None, connection: ServerFlags, **sp
         _rotate_file(connection, file, wanted)
         return
     with connection.open() as client:
-        _deliver(client.rotate_token(token_id, **wanted), None)
+        _deliver(client.tokens.rotate(token_id, **wanted), None)
 
 
 def _rotate_file(connection: ServerFlags, file: str | None, spans: dict[str, Any]) -> None:
@@ -274,7 +274,7 @@ def _create_locally(settings: Settings, wanted: dict[str, Any]) -> None:
         actor_urn=urn,
         name=check_name("first" if wanted["name"] is None else wanted["name"], "--name"),
         description=check_description(wanted["description"], "--description"),
-        limits=check_limits(wanted["scopes"], wanted["audience"], wanted["networks"]),
+        limits=check_limits(wanted["scopes"], wanted["audience"], wanted["allowed_networks"]),
     )
     duration = Duration.__members__.get(wanted["duration"])
     lifetime = Lifetime(duration, wanted["duration"] if duration is None else None)
@@ -363,7 +363,7 @@ def overview(client: "api.Client", all_actors: bool) -> None:
     Example: watchword token overview
     Example: watchword token overview --all-actors --json
     """
-    found = client.get_overview(all_actors=all_actors)
+    found = client.tokens.overview(all=all_actors)
     pairs: dict[str, out.Cell] = {
         **out.attributes(found, "live, Expiring in 7 days=expiring_7_days, Unused for 90 days=unused_90_days"),
         **out.attributes(found, "Never expire=never_expiring, suspended"),
@@ -385,7 +385,7 @@ def overview(client: "api.Client", all_actors: bool) -> None:
 
 def _imported(client: "api.Client") -> "api.ImportStatusInfo | None":
     try:
-        return client.get_import_status()
+        return client.tokens.import_status()
     except BadRequest:  # a server without imports
         return None
 

@@ -50,7 +50,7 @@ _COLUMNS = out.columns(
     out.Column("ACTOR", "actor_urn", name="actor_name"),
 )
 complete_tokens = completes(
-    lambda client, typed: client.tokens(
+    lambda client, typed: client.tokens.list(
         api.TokenFilter("actorUrn", client.me().urn), api.TokenFilter("text", typed, condition="CONTAIN")
     ),
     by_id,
@@ -141,7 +141,7 @@ def list_tokens(client: "api.Client", selection: TokenFlags, sort: str | None, d
     Example: watchword token list --all-actors --unused-for 90d --json --as admin
     """
     sort, descending = sort or "expiresAt", descending or sort is None
-    found = client.tokens(*selection.where(client), sort=sort, descending=descending, page_size=page_size())
+    found = client.tokens.list(*selection.where(client), sort=sort, descending=descending, page_size=page_size())
     shown = _COLUMNS[:-1] if selection.is_own and out.on_terminal() else _COLUMNS  # the actor is the caller
     out.show_list(found, shown, "No tokens.")
 
@@ -189,7 +189,7 @@ def revoke(
 
 def _revoke_selected(client: "api.Client", selection: TokenFlags, *, cascade: bool, dry_run: bool) -> None:
     where = selection.where(client)
-    plan = client.plan_revocation(*where, all_actors=selection.all_actors, cascade=cascade)
+    plan = client.tokens.plan_revocation(*where, all=selection.all_actors, cascade=cascade)
     if plan.count:
         out.show_table(plan.actors, _ACTOR_COLUMNS)
     out.say(f"{out.plural(plan.count, 'token')} to revoke.")
@@ -200,15 +200,15 @@ def _revoke_selected(client: "api.Client", selection: TokenFlags, *, cascade: bo
         return
     confirm(f"Revoke {out.plural(plan.count, 'token')}? This cannot be undone.")
     confirmed = None if out.flag("yes") else plan.count  # a user confirmed this number; a script saw none
-    receipt = client.revoke_tokens(*where, all_actors=selection.all_actors, cascade=cascade, at_most=confirmed)
+    receipt = client.tokens.revoke_many(*where, all=selection.all_actors, cascade=cascade, at_most=confirmed)
     revoked = out.plural(receipt.count, "token")
     out.show_result(f"Revoked {revoked} at {out.iso(receipt.revoked_at)}. Receipt: {receipt.digest}", receipt)
 
 
 def _preview_each(client: "api.Client", words: list[str], *, cascade: bool) -> None:
     """Show what would be revoked with each token, indented below it. The count is the server's."""
-    ids = [client.find_token(Secret(word)).id if out.is_token(word) else client.get_token(word).id for word in words]
-    plan = client.plan_revocation(ids=ids, cascade=cascade)
+    ids = [client.tokens.find(Secret(word)).id if out.is_token(word) else client.tokens.get(word).id for word in words]
+    plan = client.tokens.plan_revocation(ids=ids, cascade=cascade)
     tree = list(_family(client, ids, cascade=cascade))
     tokens = [{**out.json_value(one), "depth": depth} for depth, one in tree]
     out.say_data({**out.json_value(plan), "tokens": tokens})
@@ -225,7 +225,7 @@ def _family(client: "api.Client", ids: list[str], *, cascade: bool) -> "Iterator
     Dead ones are passed through by a cascade, which revokes what lives below them.
     """
     seen: set[str] = set()
-    waiting: list[tuple[int, api.TokenInfo]] = [(0, client.get_token(token_id)) for token_id in reversed(ids)]
+    waiting: list[tuple[int, api.TokenInfo]] = [(0, client.tokens.get(token_id)) for token_id in reversed(ids)]
     while waiting and len(seen) < MAX_SHOWN_FAMILY:
         depth, one = waiting.pop()
         if one.id in seen:
@@ -233,10 +233,10 @@ def _family(client: "api.Client", ids: list[str], *, cascade: bool) -> "Iterator
         seen.add(one.id)
         yield depth, one
         fields = ("parentId", "createdWith") if cascade else ("parentId",)
-        below = {found.id: found for field in fields for found in client.tokens(api.TokenFilter(field, one.id))}
+        below = {found.id: found for field in fields for found in client.tokens.list(api.TokenFilter(field, one.id))}
         for partner in filter(None, (one.replaces, one.replaced_by)):
             with suppress(NotFound):  # purged
-                below[partner] = client.get_token(partner)
+                below[partner] = client.tokens.get(partner)
         waiting += [(depth + 1, found) for found in reversed(below.values()) if cascade or found.status == "ACTIVE"]
 
 
@@ -263,9 +263,9 @@ def _revoke_one(client: "api.Client", number: int, word: str, *, cascade: bool) 
     # Anything but an id may be a secret, so that it is not repeated.
     shown = f"Token {number} of those given" if out.is_token(word) else word
     try:
-        token_id = client.find_token(Secret(word)).id if out.is_token(word) else word
+        token_id = client.tokens.find(Secret(word)).id if out.is_token(word) else word
         check_token_id(token_id, "ID")
-        client.revoke_token(token_id, cascade=cascade)
+        client.tokens.revoke(token_id, cascade=cascade)
     except Fault:
         out.warn(f"Number {number} of those given is not an id. Find ids with: watchword token list")
         return None

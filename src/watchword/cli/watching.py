@@ -85,13 +85,13 @@ def watch_operation(client: "api.Client", operation_id: str) -> "api.OperationIn
     """Show progress until the operation ends, unless JSON is wanted; returns its final state."""
 
     def poll() -> "Iterator[api.OperationInfo]":
-        return client.watch_operation(operation_id, POLL_SECONDS)
+        return client.operations.watch(operation_id, POLL_SECONDS)
 
     return _show_progress(operation_id, poll, operation_progress)
 
 
 def task_status(client: "api.Client", task_id: str) -> "api.TaskInfo":
-    found = client.get_task_status(task_id)
+    found = client.operations.task_status(task_id)
     if found is None:
         raise OperatorError(
             f"Could not get task status for {task_id}: there is no such task, or the search index does not answer. "

@@ -45,12 +45,12 @@ _DELIVERIES = out.columns(
     out.Column("ATTEMPTS", lambda delivery: len(delivery.attempts)),
     out.Column("LAST", _result, free=True),
 )
-_complete = completes(lambda client, _: client.webhooks(), by_id)
+_complete = completes(lambda client, _: client.webhooks.list(), by_id)
 _webhook = click.argument("id_", metavar="WEBHOOK", shell_complete=_complete)
 _filter = add_options(
     repeatable("--action", "actions", "WORD", "Send events with this action. token.* sends all of a kind."),
     repeatable(
-        "--actor", "actors", "ACTOR", "Send events by this actor.", type=actor_or_empty, shell_complete=complete_actors
+        "--actor", "actor_urns", "ACTOR", "Send events by this actor.", type=actor_or_empty, shell_complete=complete_actors
     ),
     repeatable(
         "--group",
@@ -80,7 +80,7 @@ def create(client: "api.Client", id_: str | None, **wanted: Any) -> None:
 
     Example: watchword webhook create chat --name Chat --to https://chat.example.org/hooks/tokens --action token.revoked
     """
-    _show_new(client.create_webhook(webhook_id=id_, **_given(wanted)))
+    _show_new(client.webhooks.create(id=id_, **_given(wanted)))
 
 
 @webhook.command("list")
@@ -90,7 +90,7 @@ def list_webhooks(client: "api.Client") -> None:
 
     Example: watchword webhook list
     """
-    out.show_list(client.webhooks(), _COLUMNS, "No webhooks.")
+    out.show_list(client.webhooks.list(), _COLUMNS, "No webhooks.")
 
 
 @webhook.command()
@@ -101,7 +101,7 @@ def show(client: "api.Client", id_: str) -> None:
 
     Example: watchword webhook show chat
     """
-    found = client.get_webhook(id_)
+    found = client.webhooks.get(id_)
     pairs = {
         **out.attributes(found, "id, name, url"),
         "Actions": found.actions or "all",
@@ -134,9 +134,9 @@ def update(client: "api.Client", id_: str, **wanted: Any) -> None:
     Example: watchword webhook update chat --disable
     """
     need_change(wanted)
-    filters = ("actions", "actors", "groups")
+    filters = ("actions", "actor_urns", "group_urns")
     given = _given({name: words for name, words in wanted.items() if name not in filters or words})
-    out.show_result(f"Updated {id_}", client.update_webhook(id_, **given))
+    out.show_result(f"Updated {id_}", client.webhooks.update(id_, **given))
 
 
 @webhook.command()
@@ -147,7 +147,7 @@ def test(client: "api.Client", id_: str) -> None:
 
     Example: watchword webhook test chat
     """
-    attempt = client.test_webhook(id_)
+    attempt = client.webhooks.test(id_)
     pairs = {"Status": attempt.status, "Error": attempt.error, "Milliseconds": attempt.millis, "Answer": attempt.answer}
     out.show_one(attempt, pairs)
     if not attempt.succeeded:
@@ -166,7 +166,7 @@ def rotate(client: "api.Client", id_: str, overlap: int | None) -> None:
     Example: watchword webhook rotate chat --overlap 12h
     """
     span = None if overlap is None else timedelta(milliseconds=overlap)
-    _show_new(client.rotate_webhook(id_, overlap=span))
+    _show_new(client.webhooks.rotate(id_, overlap=span))
 
 
 @webhook.command()
@@ -178,10 +178,10 @@ def delete(client: "api.Client", id_: str) -> None:
 
     Example: watchword webhook delete chat --yes
     """
-    found = client.get_webhook(id_)
+    found = client.webhooks.get(id_)
     waiting = f"{found.waiting:,} waiting {'delivery' if found.waiting == 1 else 'deliveries'}"
     confirm(f"Delete {id_} ({found.name}) and {waiting}?")
-    client.delete_webhook(id_)
+    client.webhooks.delete(id_)
     out.show_result(f"Deleted {id_}", {"id": id_, "deleted": True})
 
 
@@ -194,7 +194,7 @@ def deliveries(client: "api.Client", id_: str, waiting: bool) -> None:
 
     Example: watchword webhook deliveries chat --waiting --json
     """
-    found = client.webhook_deliveries(id_, state="WAITING" if waiting else None, page_size=page_size())
+    found = client.webhooks.deliveries(id_, state="WAITING" if waiting else None, page_size=page_size())
     out.show_list(found, _DELIVERIES, "No deliveries.")
 
 
@@ -213,7 +213,7 @@ def replay(client: "api.Client", id_: str, delivery: str | None, since: datetime
     """
     if delivery is not None and since is not None:
         raise WrongUse("Pass DELIVERY or --since, not both.")
-    done = client.replay_webhook(id_, delivery_id=delivery, since=since)
+    done = client.webhooks.replay(id_, delivery_id=delivery, since=since)
     out.show_result(f"{done.queued:,} {'delivery' if done.queued == 1 else 'deliveries'} to send.", done)
     if done.until is not None:
         out.warn(
@@ -224,11 +224,11 @@ def replay(client: "api.Client", id_: str, delivery: str | None, since: datetime
 def _given(wanted: dict[str, Any]) -> dict[str, Any]:
     """Convert flags to arguments of the client. An empty word empties a list."""
     wanted["url"] = wanted.pop("to")
-    for name in ("actions", "actors", "groups"):
+    for name in ("actions", "actor_urns", "group_urns"):
         if name in wanted:
             wanted[name] = [word for word in wanted[name] if word]
-    if "groups" in wanted:
-        wanted["groups"] = [full_urn(word, GROUP_PREFIX) for word in wanted["groups"]]
+    if "group_urns" in wanted:
+        wanted["group_urns"] = [full_urn(word, GROUP_PREFIX) for word in wanted["group_urns"]]
     return wanted
 
 
@@ -258,7 +258,7 @@ def list_preferences(client: "api.Client") -> None:
 
     Example: watchword mail list
     """
-    out.show_list(client.mail_preferences(), _PREFERENCES, "")
+    out.show_list(client.mail_preferences.list(), _PREFERENCES, "")
 
 
 @mail.command("update")
@@ -272,10 +272,10 @@ def update_preferences(client: "api.Client", off: tuple[str, ...], on: tuple[str
     """
     if set(off) & set(on) or not off + on:
         raise WrongUse("Pass --off KIND, --on KIND or both, for different kinds.")
-    found = client.mail_preferences()
+    found = client.mail_preferences.list()
     unwanted = {preference.kind for preference in found if not preference.enabled} | set(off)
-    client.set_mail_preferences(sorted(unwanted - set(on)))
-    out.show_list(client.mail_preferences(), _PREFERENCES, "")
+    client.mail_preferences.update(sorted(unwanted - set(on)))
+    out.show_list(client.mail_preferences.list(), _PREFERENCES, "")
 
 
 @mail.command("test")
