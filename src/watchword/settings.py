@@ -30,7 +30,7 @@ from watchword.tokens.lifetimes import Lifetimes
 MAX_SECRET_CHARACTERS = 65_536
 _NEEDS_KEY = (
     "WATCHWORD_MASTER_KEY_FILE must be set with PostgreSQL: the same key on every instance, and for a copy the key of "
-    "its source. Only for a new store, create one: watchword keys master FILE"
+    "its source. Only for a new store, create one: watchword key new-master FILE"
 )
 
 

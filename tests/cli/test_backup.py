@@ -163,7 +163,7 @@ def test_backup_tells_the_same_as_json(folder: Path, tmp_path: Path) -> None:
 
 def test_backup_says_when_the_key_beside_it_is_another(folder: Path, tmp_path: Path) -> None:
     other = tmp_path / "other.key"
-    assert watchword("keys", "master", str(other)).returncode == 0
+    assert watchword("key", "new-master", str(other)).returncode == 0
     said = back_up_to(tmp_path / "b.db", folder, "--master-key-file", str(other)).stdout
     assert f"{other} is ANOTHER" in said
     said = back_up_to(tmp_path / "c.db", folder, "--master-key-file", str(tmp_path / "none.key")).stdout

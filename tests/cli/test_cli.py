@@ -146,9 +146,9 @@ def test_check_without_a_store_says_so(tmp_path: Path) -> None:
 def test_keys_rotate_and_list(folder: Path) -> None:
     where = ("--data-dir", str(folder))
     watchword("token", "create", "--local", *where)
-    before = json.loads(watchword("keys", "list", "--json", *where).stdout)
-    assert watchword("keys", "rotate", *where).returncode == 0
-    after = json.loads(watchword("keys", "list", "--json", *where).stdout)
+    before = json.loads(watchword("key", "list", "--json", *where).stdout)
+    assert watchword("key", "rotate", *where).returncode == 0
+    after = json.loads(watchword("key", "list", "--json", *where).stdout)
     assert [key["state"] for key in before] == ["signs", "next"]
     assert [key["state"] for key in after] == ["signs", "retired", "next"]
     assert [after[0]["kid"], after[1]["kid"]] == [before[1]["kid"], before[0]["kid"]]
@@ -168,7 +168,7 @@ def test_another_master_key_is_rejected(folder: Path, tmp_path: Path) -> None:
 
 def test_master_key_that_others_can_read_is_rejected(folder: Path) -> None:
     (folder / "master.key").chmod(0o644)
-    done = watchword("keys", "list", "--data-dir", str(folder))
+    done = watchword("key", "list", "--data-dir", str(folder))
     assert done.returncode == 1
     assert "chmod 600" in done.stderr
 
@@ -245,9 +245,7 @@ def test_example_that_serve_prints_works(server: Server) -> None:
     assert server.verify(answer["data"]["createAccessToken"]["accessToken"]).status_code == 204
 
 
-@pytest.mark.parametrize(
-    "words", [("keys", "rotate"), ("keys", "list"), ("token", "create", "--local"), ("db", "check")]
-)
+@pytest.mark.parametrize("words", [("key", "rotate"), ("key", "list"), ("token", "create", "--local"), ("db", "check")])
 def test_mistyped_folder_does_not_become_a_store(tmp_path: Path, words: tuple[str, ...]) -> None:
     done = watchword(*words, "--data-dir", str(tmp_path / "typo"))
     assert done.returncode == 1
@@ -265,7 +263,7 @@ def test_lost_master_key_is_not_replaced(folder: Path) -> None:
 
 
 def test_master_key_that_never_ends_is_rejected(folder: Path) -> None:
-    done = watchword("keys", "list", "--data-dir", str(folder), "--master-key-file", "/dev/zero")
+    done = watchword("key", "list", "--data-dir", str(folder), "--master-key-file", "/dev/zero")
     assert done.returncode == 1
 
 

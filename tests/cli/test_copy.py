@@ -230,7 +230,7 @@ def test_copy_without_a_key_does_not_advise_to_make_another(store: Path, databas
     assert (done.returncode, done.stdout) == (1, "")
     assert f"There is no master key at {missing}. The store " in done.stderr
     assert " is sealed with one: name its file with --master-key-file." in done.stderr
-    assert "keys master" not in done.stderr
+    assert "key new-master" not in done.stderr
     assert not is_there(database)
 
 

@@ -28,7 +28,7 @@ ELSEWHERE = {
     "watchword event list --follow -o json": "by test_conventions",
     "watchword mail test alice@example.org": "by test_mail",
     "watchword webhook test chat": "by test_webhooks",
-    "watchword session end 47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=": "by test_sign_in",
+    "watchword session end 47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU= --yes": "by test_sign_in",
 }
 EXAMPLES = [
     line.strip().removeprefix("Example: ")
@@ -39,7 +39,7 @@ EXAMPLES = [
 TRIED = [line for line in EXAMPLES if line not in ELSEWHERE]
 NOUNS = sorted({match[1] for line in TRIED if (match := re.search(r"watchword ([a-z]+)", line))})
 # Another example deletes the rule.
-RULE = "echo 'retention: [{series: dataset.datasetProfile, keep: P30D}]' | watchword retention apply -"
+RULE = "watchword retention update dataset.datasetProfile --keep 30d"
 BEFORE = {
     "watchword webhook deliveries": "watchword webhook create chat --name Chat --to https://chat.example.org/hooks",
     "watchword retention plan": RULE,
@@ -50,11 +50,10 @@ BEFORE = {
 }
 # Examples that find something, or run too late.
 CODES = {
-    "watchword webhook replay chat --delivery": 1,
+    "watchword webhook replay chat 1042": 1,
     "watchword token scan . ": 1,
-    "watchword task cancel": 1,
+    "watchword operation cancel": 1,
     "watchword policy apply policies.yaml --dry-run": 3,
-    "watchword policy diff": 3,
 }
 
 POLICIES = """policies:
@@ -80,18 +79,17 @@ class World:
         (home / "backup" / "old.env").write_text(f"TOKEN={self.token()}\n")
         (home / "rows.ndjson").write_text('{"timestampMillis": 1, "urn": "urn:li:x"}\n')
         (home / "policies.yaml").write_text(POLICIES)
-        (home / "retention.yaml").write_text("retention: [{series: dataset.datasetProfile, keep: P30D}]\n")
         (home / "recipe.yaml").write_text("source: {type: datahub-gc}\n")
         write_export(home / "datahub.jsonl", [*person(ADMIN), new_token(ADMIN)[1]])
         subprocess.run(["git", "init", "-q", str(home)], check=True)
         self.do("login", "--url", server.url, "--profile", "work", stdin=self.token())
         self.do("login", "--url", server.url, "--profile", "tokens.example.org", stdin=self.token())
         self.do("policy", "apply", str(home / "policies.yaml"))
-        self.do("retention", "apply", str(home / "retention.yaml"))
+        self.do("retention", "update", "dataset.datasetProfile", "--keep", "30d")
         self.do("group", "create", "ops", "--name", "Operations")
         self.do("db", "migrate")
         self.do("index", "load", "--demo", "--data-dir", str(server.data_dir))
-        words = ("index", "truncate", "chart", "chartUsageStatistics", "--older-than", "30d", "--yes", "--json")
+        words = ("index", "truncate", "chart.chartUsageStatistics", "--older-than", "30d", "--yes", "--json")
         self.operation = json.loads(self.do(*words))["id"]
 
     def do(self, *words: str, stdin: str | None = None) -> str:

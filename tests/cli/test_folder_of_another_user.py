@@ -17,7 +17,7 @@ from tests.support.waiting import SECONDS
 
 
 @pytest.mark.parametrize(
-    "words", [("keys", "list"), ("token", "create", "--local", "--name", "x", "--actor", ADMIN)], ids=lambda w: w[0]
+    "words", [("key", "list"), ("token", "create", "--local", "--name", "x", "--actor", ADMIN)], ids=lambda w: w[0]
 )
 def test_folder_of_another_user_is_rejected_with_the_user_to_run_as(server: Server, words: tuple[str, ...]) -> None:
     with open_to_www_data(server) as folder:

@@ -19,7 +19,7 @@ def everything(words: str, command: click.Command) -> Iterator[tuple[str, click.
     """Yield the command and all commands below a group."""
     yield words, command
     if isinstance(command, CommandGroup):
-        for name in sorted(command.commands, key=command.lazy.__contains__):  # in the order of their definition
+        for name in list(command.commands):
             yield from everything(f"{words} {name}", loaded(command, name))
 
 
@@ -62,15 +62,6 @@ def test_help_lists_first_steps_on_own_lines() -> None:
 
 def test_usage_error_and_hint_are_two_sentences() -> None:
     assert "bash, zsh, fish. Try 'watchword completion --help' for help." in watchword("completion").stderr
-
-
-@pytest.mark.parametrize("words", [words for words, group in GROUPS.items() if group.lazy])
-def test_group_lists_a_command_that_is_not_loaded_by_its_first_sentence(words: str) -> None:
-    group = GROUPS[words]
-    listed = {
-        name: click.Command(name, help=sentence).get_short_help_str(200) for name, (_, sentence) in group.lazy.items()
-    }
-    assert listed == {name: loaded(group, name).get_short_help_str(200) for name in group.lazy}
 
 
 # Modules that load slowly, or belong to the service.

@@ -18,7 +18,7 @@ from tests.support.series import DAY, lines, now
 from tests.support.terminal import Terminal
 from tests.support.waiting import SECONDS
 
-INTO = ("--entity", "dataset", "--aspect", "operation")
+INTO = ("dataset.operation",)
 INDEX = "dataset_operationaspect_v1"
 MIB = 1024 * 1024
 
@@ -45,9 +45,9 @@ def kept(folder: Path, index: str = INDEX) -> dict[str, Any]:
 def test_each_line_becomes_a_row_and_the_same_file_again_changes_nothing(folder: Path, tmp_path: Path) -> None:
     file = tmp_path / "rows.ndjson"
     file.write_text('{"timestampMillis": 1, "n": 1}\n\n  {"timestampMillis": 2, "n": 1e3}\r\n{"timestampMillis": 3}')
-    first = load(folder, str(file), *INTO)
+    first = load(folder, *INTO, str(file))
     before = kept(folder)
-    again = load(folder, str(file), *INTO)
+    again = load(folder, *INTO, str(file))
     assert (first.returncode, first.stderr) == (0, "")
     assert first.stdout.startswith(f"Loaded 3 rows into {INDEX}, which now has 3.\n")
     assert "watchword index sizes" in first.stdout
@@ -59,14 +59,14 @@ def test_each_line_becomes_a_row_and_the_same_file_again_changes_nothing(folder:
 
 def test_member_id_is_the_rows_id_and_is_not_stored(folder: Path) -> None:
     given = '{"_id": "a", "n": 1}\n{"n": 2, "_id": "ünï"}\n{"_id": "a", "n": 3}\n'
-    ran = load(folder, "-", *INTO, stdin=given)
+    ran = load(folder, *INTO, "-", stdin=given)
     assert ran.stdout.startswith(f"Loaded 3 rows into {INDEX}, which now has 2.\n")
     assert kept(folder) == {"a": {"n": 3}, "ünï": {"n": 2}}
 
 
 def test_rows_that_no_truncation_will_find_are_counted(folder: Path) -> None:
     given = '{"timestampMillis": "1700000000000"}\n{"timestampMillis": true}\n{"n": 1}\n{"timestampMillis": 1.5}\n'
-    assert "3 of them have no numeric timestampMillis" in load(folder, "-", *INTO, stdin=given).stdout
+    assert "3 of them have no numeric timestampMillis" in load(folder, *INTO, "-", stdin=given).stdout
 
 
 BAD = {
@@ -96,7 +96,7 @@ BAD = {
 def test_line_that_is_no_row_is_named_and_nothing_after_it_is_loaded(folder: Path, tmp_path: Path, bad: str) -> None:
     file = tmp_path / "rows.ndjson"
     file.write_bytes(b'{"_id": "1"}\n{"_id": "2"}\n' + BAD[bad] + b'\n{"_id": "4"}\n')
-    ran = load(folder, str(file), *INTO)
+    ran = load(folder, *INTO, str(file))
     assert (ran.returncode, ran.stdout) == (1, "")
     (line,) = ran.stderr.splitlines()
     assert line.startswith(f"watchword: {file}, line 3: ")
@@ -107,55 +107,55 @@ def test_line_that_is_no_row_is_named_and_nothing_after_it_is_loaded(folder: Pat
 
 def test_line_of_just_a_mebibyte_is_a_row(folder: Path) -> None:
     frame = '{"n":""}'
-    ran = load(folder, "-", *INTO, stdin='{"n":"' + "x" * (MIB - len(frame)) + '"}\r\n')
+    ran = load(folder, *INTO, "-", stdin='{"n":"' + "x" * (MIB - len(frame)) + '"}\r\n')
     assert (ran.returncode, ran.stderr) == (0, "")
     assert len(kept(folder)) == 1
 
 
 def test_line_without_an_end_is_given_up(folder: Path) -> None:
-    ran = load(folder, "/dev/zero", *INTO)
+    ran = load(folder, *INTO, "/dev/zero")
     assert (ran.returncode, ran.stdout) == (1, "")
     assert "/dev/zero, line 1: it has more than 1,048,576 bytes" in ran.stderr
 
 
 @pytest.mark.parametrize("given", ["", "\n\n \r\n"])
 def test_empty_file_is_said_to_be_so_and_makes_no_index(folder: Path, given: str) -> None:
-    ran = load(folder, "-", *INTO, stdin=given)
+    ran = load(folder, *INTO, "-", stdin=given)
     assert (ran.returncode, ran.stderr) == (0, "")
     assert "standard input has no rows" in ran.stdout
     assert kept(folder) == {}
 
 
 def test_mark_that_windows_puts_before_a_text_is_passed_over(folder: Path) -> None:
-    assert load(folder, "-", *INTO, stdin='\ufeff{"_id": "1"}\n').returncode == 0
+    assert load(folder, *INTO, "-", stdin='\ufeff{"_id": "1"}\n').returncode == 0
     assert set(kept(folder)) == {"1"}
 
 
 def test_many_rows_are_loaded_completely(folder: Path) -> None:
-    ran = load(folder, "-", *INTO, stdin=lines(float(number % 90) for number in range(5_001)))
+    ran = load(folder, *INTO, "-", stdin=lines(float(number % 90) for number in range(5_001)))
     assert ran.stdout.startswith(f"Loaded 5,001 rows into {INDEX}, which now has 5,001.\n")
     assert {row["n"] for row in kept(folder).values()} == set(range(5_001))
 
 
 def test_names_are_those_of_the_settings(folder: Path) -> None:
-    words = ("--entity", "DataSet", "--aspect", "Operation", "--index-prefix", "prod")
-    assert "into prod_dataset_operationaspect_v1," in load(folder, "-", *words, stdin='{"n": 1}').stdout
+    words = ("DataSet.Operation", "-", "--index-prefix", "prod")
+    assert "into prod_dataset_operationaspect_v1," in load(folder, *words, stdin='{"n": 1}').stdout
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
         ((), "--demo"),
-        (("-",), "--entity"),
-        (("-", "--entity", "dataset"), "--aspect"),
-        (("-", "--demo"), "--demo"),
+        (("-",), "ENTITY.ASPECT"),
+        (INTO, "FILE"),
         (("--demo", *INTO), "--demo"),
-        (("-", *INTO, "--rows", "5"), "--rows"),
+        ((*INTO, "-", "--rows", "5"), "--rows"),
         (("--demo", "--rows", "0"), "--rows"),
-        (("-", "--entity", "a*", "--aspect", "b"), "--entity"),
-        (("-", "--entity", "a", "--aspect", "_all"), "--aspect"),
-        (("-", "--entity", "a", "--aspect", "x" * 81), "--aspect"),
-        (("-", *INTO, "--index-prefix", "Bad_Prefix"), "--index-prefix"),
+        (("dataset", "-"), "ENTITY.ASPECT must be"),
+        (("a*.b", "-"), "ENTITY.ASPECT must be"),
+        (("a._all", "-"), "ENTITY.ASPECT must be"),
+        ((f"a.{'x' * 81}", "-"), "ENTITY.ASPECT must be"),
+        ((*INTO, "-", "--index-prefix", "Bad_Prefix"), "--index-prefix"),
     ],
 )
 def test_usage_error_is_one_line_with_the_allowed_values(folder: Path, words: tuple[str, ...], said: str) -> None:
@@ -167,10 +167,10 @@ def test_usage_error_is_one_line_with_the_allowed_values(folder: Path, words: tu
 
 def test_unreadable_load_file_is_reported(folder: Path, tmp_path: Path) -> None:
     for name in ("missing.ndjson", "."):
-        ran = load(folder, str(tmp_path / name), *INTO)
+        ran = load(folder, *INTO, str(tmp_path / name))
         assert (ran.returncode, ran.stdout, len(ran.stderr.splitlines())) == (1, "", 1)
         assert str(tmp_path) in ran.stderr
-    script = f'exec {sys.executable} -m watchword index load - {" ".join(INTO)} --data-dir "{folder}" <&-'
+    script = f'exec {sys.executable} -m watchword index load {" ".join(INTO)} - --data-dir "{folder}" <&-'
     closed = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=SECONDS, check=False)
     assert (closed.returncode, closed.stdout, len(closed.stderr.splitlines())) == (1, "", 1)
     assert "standard input, line 1: it cannot be read" in closed.stderr
@@ -185,7 +185,7 @@ def test_mistyped_folder_does_not_become_a_new_one(tmp_path: Path) -> None:
 
 def test_index_that_is_not_there_is_reported_with_how_far_it_came(tmp_path: Path) -> None:
     words = ("--index-url", f"http://127.0.0.1:{free_port()}", "--index-timeout", "1")
-    ran = load(tmp_path / "none", "-", *INTO, *words, stdin='{"n": 1}')
+    ran = load(tmp_path / "none", *INTO, "-", *words, stdin='{"n": 1}')
     assert (ran.returncode, ran.stdout, len(ran.stderr.splitlines())) == (1, "", 1)
     assert "At least 0 rows of standard input are in" in ran.stderr
 
@@ -224,7 +224,7 @@ def test_load_shows_a_progress_bar_on_standard_error(folder: Path) -> None:
 
 
 def test_ctrl_c_says_how_much_got_in(folder: Path) -> None:
-    with Terminal("index", "load", "-", *INTO, "--data-dir", str(folder)) as terminal:
+    with Terminal("index", "load", *INTO, "-", "--data-dir", str(folder)) as terminal:
         for _ in range(1_001):  # one batch and one row more
             terminal.enter("{}\n")
         terminal.wait_for("1,000 rows,")
@@ -239,7 +239,7 @@ def test_large_file_is_loaded_in_little_memory(folder: Path, tmp_path: Path) -> 
         for number in range(150):
             out.write(f'{{"_id": "{number}", {row[1:]}\n')
     assert file.stat().st_size > 150_000_000
-    command = [sys.executable, "-m", "watchword", "index", "load", str(file), *INTO, "--data-dir", str(folder)]
+    command = [sys.executable, "-m", "watchword", "index", "load", *INTO, str(file), "--data-dir", str(folder)]
     highest = 0
     with subprocess.Popen(command, stdout=subprocess.PIPE) as started:
         assert started.stdout is not None

@@ -16,7 +16,7 @@ ACCEPT = "--accept-revived-tokens"
 @pytest.fixture(scope="module")
 def settled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     data = tmp_path_factory.mktemp("settled") / "data"
-    for words in (("db", "migrate"), ("keys", "list")):
+    for words in (("db", "migrate"), ("key", "list")):
         assert watchword(*words, "--data-dir", str(data)).returncode == 0
     return data
 
@@ -29,8 +29,8 @@ def folder(settled: Path, tmp_path: Path) -> Path:
 
 def rotated(data: Path) -> str:
     """Return the id of the key that signs after a rotation."""
-    assert watchword("keys", "rotate", "--data-dir", str(data)).returncode == 0
-    kid: str = json.loads(watchword("keys", "list", "--json", "--data-dir", str(data)).stdout)[0]["kid"]
+    assert watchword("key", "rotate", "--data-dir", str(data)).returncode == 0
+    kid: str = json.loads(watchword("key", "list", "--json", "--data-dir", str(data)).stdout)[0]["kid"]
     return kid
 
 
@@ -57,8 +57,8 @@ def test_older_store_gets_a_next_key(folder: Path) -> None:
 def test_another_master_key_seals_no_next_key(folder: Path, tmp_path: Path) -> None:
     change(folder, "DELETE FROM next_key")
     other = tmp_path / "other.key"
-    assert watchword("keys", "master", str(other)).returncode == 0
-    done = watchword("keys", "rotate", "--data-dir", str(folder), "--master-key-file", str(other))
+    assert watchword("key", "new-master", str(other)).returncode == 0
+    done = watchword("key", "rotate", "--data-dir", str(folder), "--master-key-file", str(other))
     assert (done.returncode, "another master key" in done.stderr) == (1, True)
     with closing(sqlite3.connect(folder / "watchword.db")) as store:
         assert store.execute("SELECT count(*) FROM next_key").fetchone() == (0,)
@@ -69,7 +69,7 @@ def test_unreadable_next_key_stops_open_copy_and_restore(folder: Path, tmp_path:
     backup, copy = tmp_path / "b.db", tmp_path / "copy.db"
     assert watchword("db", "backup", str(backup), "--data-dir", str(folder)).returncode == 0
     for words in (
-        ("keys", "list"),
+        ("key", "list"),
         ("doctor",),
         ("db", "restore", str(backup), ACCEPT),
         ("db", "copy", "--from", f"sqlite:///{folder / 'watchword.db'}", "--to", f"sqlite:///{copy}"),

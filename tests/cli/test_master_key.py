@@ -1,4 +1,4 @@
-"""`keys master` creates a master key in a new file."""
+"""`key new-master` creates a master key in a new file."""
 
 from base64 import b64decode
 from pathlib import Path
@@ -9,7 +9,7 @@ from tests.cli.in_process import watchword
 def test_master_key_is_32_random_bytes_for_its_owner_alone(tmp_path: Path) -> None:
     files = [tmp_path / "one.key", tmp_path / "new" / "two.key"]
     for file in files:
-        done = watchword("keys", "master", str(file))
+        done = watchword("key", "new-master", str(file))
         assert (done.returncode, done.stderr) == (0, "")
         assert str(file) in done.stdout
         assert file.stat().st_mode & 0o777 == 0o600
@@ -22,8 +22,8 @@ def test_master_key_is_32_random_bytes_for_its_owner_alone(tmp_path: Path) -> No
 
 def test_master_key_that_was_made_opens_a_store(tmp_path: Path) -> None:
     file, data = tmp_path / "m.key", tmp_path / "data"
-    watchword("keys", "master", str(file))
-    for words in (("db", "migrate"), ("keys", "list")):
+    watchword("key", "new-master", str(file))
+    for words in (("db", "migrate"), ("key", "list")):
         done = watchword(*words, "--data-dir", str(data), "--master-key-file", str(file))
         assert (done.returncode, done.stderr) == (0, "")
     assert not (data / "master.key").exists()
@@ -32,7 +32,7 @@ def test_master_key_that_was_made_opens_a_store(tmp_path: Path) -> None:
 def test_file_that_is_there_is_left_as_it_is(tmp_path: Path) -> None:
     file = tmp_path / "m.key"
     file.write_text("precious\n")
-    done = watchword("keys", "master", str(file))
+    done = watchword("key", "new-master", str(file))
     assert (done.returncode, done.stdout, file.read_text()) == (1, "", "precious\n")
     assert done.stderr == f"watchword: {file} exists already. Stores that it seals need it. Name a new file.\n"
     assert list(tmp_path.iterdir()) == [file]
@@ -40,6 +40,6 @@ def test_file_that_is_there_is_left_as_it_is(tmp_path: Path) -> None:
 
 def test_place_that_cannot_be_written_is_named_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    done = watchword("keys", "master", str(tmp_path / "file" / "m.key"))
+    done = watchword("key", "new-master", str(tmp_path / "file" / "m.key"))
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
     assert str(tmp_path / "file") in done.stderr

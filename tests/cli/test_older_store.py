@@ -12,7 +12,7 @@ from tests.support.newer_watchword import NEWER, newer_watchword
 from tests.support.postgres import Home
 from tests.support.server import ADMIN, Server
 
-REFUSED = (["keys", "list"], ["keys", "rotate"], ["token", "create", "--local", "--actor", ADMIN])
+REFUSED = (["key", "list"], ["key", "rotate"], ["token", "create", "--local", "--actor", ADMIN])
 HARMLESS = (["db", "check"], ["doctor"])
 
 

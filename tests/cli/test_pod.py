@@ -76,7 +76,7 @@ def mount(volume: Path, group: int = FS_GROUP) -> None:
 def mounted_key(node: Path, mode: int, group: int) -> Path:
     """As a secret is mounted: of root, for a group."""
     key = node / "master.key"
-    assert watchword("keys", "master", str(key)).returncode == 0
+    assert watchword("key", "new-master", str(key)).returncode == 0
     os.chown(key, 0, group)
     key.chmod(mode)
     return key

@@ -115,7 +115,7 @@ def test_restore_tells_of_suspensions_policies_memberships_and_keys_that_it_undo
     group = server.ask('mutation { createGroup(input: {name: "g"}) }', actor=ADMIN)["createGroup"]
     add = "mutation ($g: String!, $u: [String!]!) { addGroupMembers(input: {groupUrn: $g, userUrns: $u}) }"
     server.ask(add, {"g": group, "u": [LATER]}, actor=ADMIN)
-    assert any_story.command("keys", "rotate").returncode == 0
+    assert any_story.command("key", "rotate").returncode == 0
     server.stop()
     told = json.loads(any_story.restore(ACCEPT, "--json").stdout)
     assert told["suspensions"] == [LATER]

@@ -62,7 +62,7 @@ def test_doctor_judges_the_running_service_by_its_answer(make_server: Callable[.
 def test_in_the_wrong_folder_the_error_names_it_and_the_server_that_uses_another(
     server: Server, tmp_path: Path
 ) -> None:
-    for words in (["keys", "list"], ["token", "create", "--local"], ["db", "check"], ["db", "backup", "b.db"]):
+    for words in (["key", "list"], ["token", "create", "--local"], ["db", "check"], ["db", "backup", "b.db"]):
         done = watchword(*words, cwd=tmp_path, env={"WATCHWORD_URL": server.url})
         assert (done.returncode, done.stdout) == (1, "")
         assert f"There is no store at {tmp_path}/watchword-data/watchword.db." in done.stderr
@@ -70,6 +70,6 @@ def test_in_the_wrong_folder_the_error_names_it_and_the_server_that_uses_another
             f"The server at {server.url} uses another store. Name the service's folder with --data-dir" in done.stderr
         )
         assert "migrate" not in done.stderr  # a second store is not suggested
-    done = watchword("keys", "list", cwd=tmp_path, env={"WATCHWORD_URL": "http://127.0.0.1:1"})
+    done = watchword("key", "list", cwd=tmp_path, env={"WATCHWORD_URL": "http://127.0.0.1:1"})
     assert done.stderr.endswith("To create a new store there: watchword db migrate\n")
     assert list(tmp_path.iterdir()) == []

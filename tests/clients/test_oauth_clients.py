@@ -45,7 +45,7 @@ def talks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Client
 
 
 def rotate(server: Server, *flags: str) -> None:
-    done = server.command_line("keys", "rotate", *flags)
+    done = server.command_line("key", "rotate", *flags)
     assert done.returncode == 0, done.stderr
 
 

@@ -56,7 +56,7 @@ def long_series(indexed: Console) -> str:
 
 def create_series(console: Console, times: int = 1) -> str:
     name = new_aspect()
-    words = ("index", "load", "-", "--entity", "dataset", "--aspect", name)
+    words = ("index", "load", f"dataset.{name}", "-")
     old, young = OLD * times, YOUNG * times
     text = lines([100.0 + n / old for n in range(old)] + [10.0 - n / young for n in range(young)])
     ran = console.server.command_line(*words, stdin=text, env=console.settings)

@@ -141,7 +141,7 @@ def test_rule_is_made_run_approved_and_the_series_held(serving: Console, window:
     aspect = new_aspect()
     series = f"dataset.{aspect}"
     rows = lines([100.0 + n / 6 for n in range(6)] + [10.0 - n / 10 for n in range(10)])
-    loaded = serving.server.command_line("index", "load", "-", "--entity", "dataset", "--aspect", aspect, stdin=rows)
+    loaded = serving.server.command_line("index", "load", f"dataset.{aspect}", "-", stdin=rows)
     assert loaded.returncode == 0, loaded.stderr
     opened = window(serving.person("worker", *TRUNCATE), on=serving)
     page = opened.open("/console/operations")
@@ -231,7 +231,9 @@ def test_import_status_shows_what_is_still_accepted(serving: Console, window: Wi
     expect(page.get_by_role("listitem").filter(has_text="imported")).to_contain_text("1")
     expect(page.get_by_role("listitem").filter(has_text="still accepted")).to_contain_text("0")
     expect(page.get_by_text("Accepted until")).to_be_visible()
-    shown = watchword("import", "status", env={"WATCHWORD_URL": serving.url, "WATCHWORD_TOKEN": serving.root.token})
-    assert re.search(r"Live +1\n", shown.stdout), shown.stdout + shown.stderr
+    shown = watchword(
+        "token", "overview", "--all-actors", env={"WATCHWORD_URL": serving.url, "WATCHWORD_TOKEN": serving.root.token}
+    )
+    assert re.search(r"Live of these +1\n", shown.stdout), shown.stdout + shown.stderr
     denied = window(serving.person("ordinary"), on=serving).open("/console/import")
     expect(denied.get_by_role("heading", name="Access denied")).to_be_visible()

@@ -98,7 +98,7 @@ def test_expiring_tokens_are_one_digest_a_day(harness: StoreHarness, post: Post)
     text = text_of(digest)
     assert 'Token: "token 1"\nOf: urn:li:corpuser:ann\nExpires: 2026-02-10 00:00 UTC\nhttps://' in text
     assert "token 2" in text
-    assert "watchword mail preferences --off token-expiring" in text
+    assert "watchword mail update --off token-expiring" in text
     harness.clock.now = NOW + 10 * DAY + HOUR
     note_expiring(harness)
     assert post.send(later=HOUR) == []

@@ -209,13 +209,13 @@ def test_an_empty_partial_or_foreign_source_revokes_nothing(run_import: Import) 
     # Three of 300 are one percent.
     (new, new_row), some = new_token(ANN), rows[4:]
     run_import([*person(ANN), *some, new_row], code=1)
-    assert "4 of 300 imported live tokens are gone in DataHub; --at-most 1 allows 3" in run_import.refused
+    assert "4 of 300 imported live tokens are gone in DataHub; --at-most 1% allows 3" in run_import.refused
     assert run_import.accepts(new)
     assert all(run_import.accepts(token) for token, _ in made[:4])
     # All belong to a person who is gone: as if all were gone.
     run_import([*person(BOB), *rows, new_row], code=1)
-    run_import([*person(ANN), *some, new_row], "--at-most", "0", code=1)
-    assert run_import([*person(ANN), *some, new_row], "--at-most", "2")["tokens", "revoked", "gone in DataHub"] == 4
+    run_import([*person(ANN), *some, new_row], "--at-most", "0%", code=1)
+    assert run_import([*person(ANN), *some, new_row], "--at-most", "2%")["tokens", "revoked", "gone in DataHub"] == 4
     assert not any(run_import.accepts(token) for token, _ in made[:4])
 
 
@@ -261,7 +261,7 @@ def test_a_refused_run_leaves_groups_and_policies_as_they_are(run_import: Import
         assert may_create()
     run_import([*person(ANN), *rows, granted], "--tokens-only")
     assert may_create()
-    run_import([*person(ANN), *rows], "--at-most", "100")
+    run_import([*person(ANN), *rows], "--at-most", "100%")
     assert not may_create()
 
 
@@ -293,7 +293,7 @@ def test_set_of_datahub_is_reserved_and_a_group_of_the_provider_is_kept(
     run_import = Import(make_server("--local-mode", "on", env=ENV), ENV, tmp_path)
     file = tmp_path / "policies.yaml"
     file.write_text("set: datahub\npolicies: []\n")
-    applied = watchword("policy", "diff", str(file), "--as", "admin", "--url", run_import.server.url)
+    applied = watchword("policy", "apply", str(file), "--dry-run", "--as", "admin", "--url", run_import.server.url)
     assert "line 1: set must not be datahub" in applied.stderr
 
     change_store(run_import.server, f"INSERT INTO group_members VALUES ('{CAROL}', '{OPS}', 1)")

@@ -79,7 +79,7 @@ def test_no_token_is_signed_with_the_old_key_after_rotation(make_server: MakeSer
         kids = [kid_of(others[0].create(actor)[1])]
         for _ in range(2):
             until(lambda: any(kid_of(token) == kids[-1] for _, token in made[-20:]), "it was used under load")
-            rotated = server.command_line("keys", "rotate")
+            rotated = server.command_line("key", "rotate")
             assert rotated.returncode == 0, rotated.stderr
             (new,) = {kid_of(line.create(actor)[1]) for line in others}
             assert new not in kids

@@ -123,7 +123,7 @@ def test_token_of_datahub_is_named_by_its_urn_there(server: Server, imported: Im
         assert [token["id"] for token in listed["tokens"]] == [carried.id]
     caller = ("--url", server.url, "--as", ADMIN)
     assert json.loads(watchword("token", "show", carried.urn, "--json", *caller).stdout)["id"] == carried.id
-    assert watchword("token", "revoke", carried.urn, *caller).returncode == 0
+    assert watchword("token", "revoke", carried.urn, "--yes", *caller).returncode == 0
     assert server.verify(carried.token).status_code == 401
     other = imported(actor)
     assert server.revoke(other.urn, token=other.token)

@@ -19,7 +19,7 @@ Keys = Callable[..., tuple[int, str]]
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def keys(request: pytest.FixtureRequest, make_server: Callable[..., Server]) -> tuple[Server, Keys]:
-    """A server, and `watchword keys` on its store: the exit code and the output."""
+    """A server, and `watchword key` on its store: the exit code and the output."""
     env: dict[str, str] = {}
     if request.param == "postgres":
         home: postgres.Home = request.getfixturevalue("database")
@@ -27,7 +27,7 @@ def keys(request: pytest.FixtureRequest, make_server: Callable[..., Server]) -> 
     server = make_server("--local-mode", "on", "--workers", "2", env=env)
 
     def run(*words: str) -> tuple[int, str]:
-        done = watchword("keys", *words, "--data-dir", str(server.data_dir), env=env)
+        done = watchword("key", *words, "--data-dir", str(server.data_dir), env=env)
         return done.returncode, done.stdout + done.stderr
 
     return server, run
@@ -58,7 +58,7 @@ def test_kind_changes_with_both_kinds_published(keys: tuple[Server, Keys]) -> No
         assert published(server)[prepared]["kty"] == key_type
         assert jwt.get_unverified_header(server.create(ADMIN)["accessToken"])["kid"] != prepared
         code, said = run("rotate", "--kind", kind)
-        assert (code, "To sign with it now: watchword keys rotate" in said) == (1, True)
+        assert (code, "To sign with it now: watchword key rotate" in said) == (1, True)
         assert run("rotate")[0] == 0
         for _ in range(4):  # of both workers
             tokens.append(server.create(ADMIN)["accessToken"])
@@ -75,14 +75,14 @@ def rsa_server(make_server: Callable[..., Server]) -> Server:
     """One that signs with an RSA key."""
     server = make_server()
     for words in (("--kind", "rs256"), ()):
-        assert server.command_line("keys", "rotate", *words).returncode == 0
+        assert server.command_line("key", "rotate", *words).returncode == 0
     return server
 
 
 def test_prepared_key_signs_after_the_cache_time(rsa_server: Server) -> None:
-    assert rsa_server.command_line("keys", "rotate", "--kind", "eddsa").returncode == 0
+    assert rsa_server.command_line("key", "rotate", "--kind", "eddsa").returncode == 0
     change_store(rsa_server, "UPDATE next_key SET created_at = created_at - 300000")
-    done = rsa_server.command_line("keys", "rotate", "--kind", "eddsa")
+    done = rsa_server.command_line("key", "rotate", "--kind", "eddsa")
     assert (done.returncode, done.stdout.endswith("(EdDSA) from now on.\n")) == (0, True)
     assert check_signature(rsa_server, rsa_server.create(ADMIN)["accessToken"]) == "EdDSA"
 

@@ -154,9 +154,9 @@ def test_postfix_accepts_defers_and_rejects_mail(
 
 def test_people_choose_the_kinds_of_mail_they_get(server: Server, actor: str) -> None:
     how = ("--url", server.url, "--as", actor)
-    shown = watchword("mail", "preferences", "--off", "new-network", "--off", "token-created", *how)
+    shown = watchword("mail", "update", "--off", "new-network", "--off", "token-created", *how)
     assert shown.returncode == 0, shown.stderr
-    watchword("mail", "preferences", "--on", "token-created", *how)
+    watchword("mail", "update", "--on", "token-created", *how)
     found = server.ask(MY_PREFERENCES, actor=actor)["mailPreferences"]
     assert [one["kind"] for one in found if not one["enabled"]] == ["new-network"]
     assert not any(one["sent"] for one in found)

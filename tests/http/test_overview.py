@@ -143,14 +143,14 @@ def test_commands_print_the_same_numbers(used: Server) -> None:
         assert (ran.returncode, ran.stderr) == (0, "")
         return ran.stdout
 
-    printed = dict(line.split("  ", 1) for line in run("overview", "--all").splitlines())
+    printed = dict(line.split("  ", 1) for line in run("token", "overview", "--all-actors").splitlines())
     assert printed["Live"].strip() == "5"
     assert printed["Uses, 30 days"].split()[1] == "7"
     assert len(printed["Uses, 30 days"].split()[0]) == 30
     assert len(printed["Expiries, 12 weeks"].split()[0]) == 12
     assert "Ann 3" in printed["Most created by"]
-    assert json.loads(run("overview", "--all", "--json"))["expiring7Days"] == 4
-    (much,) = [t for t in json.loads(run("token", "list", "--all", "--json")) if t["name"] == "much"]
+    assert json.loads(run("token", "overview", "--all-actors", "--json"))["expiring7Days"] == 4
+    (much,) = [t for t in json.loads(run("token", "list", "--all-actors", "--json")) if t["name"] == "much"]
     shown = run("token", "show", much["id"])
     (line,) = [line for line in shown.splitlines() if line.startswith("14 days")]
     assert line.split()[-1].strip("·") == "█"

@@ -18,7 +18,7 @@ def test_published_keys_include_the_next_signing_key(make_server: Callable[..., 
         signing = jwt.get_unverified_header(server.create(ADMIN)["accessToken"])["kid"]
         known = {key["kid"]: key["x"] for key in server.http.get(JWKS).json()["keys"]}
         assert signing in known
-        assert server.command_line("keys", "rotate").returncode == 0
+        assert server.command_line("key", "rotate").returncode == 0
         token = server.create(ADMIN)["accessToken"]
         kid = jwt.get_unverified_header(token)["kid"]
         assert kid != signing
@@ -35,7 +35,7 @@ def test_key_stays_published_until_an_unused_successor_expires(
         old = server.create(ADMIN, duration=duration)
         new = server.ask(ROTATE, {"id": old["metadata"]["id"]}, actor=ADMIN)["rotateAccessToken"]["metadata"]
         change_store(server, "UPDATE tokens SET expires_at = created_at + 60000 WHERE id = ?", old["metadata"]["id"])
-        assert server.command_line("keys", "rotate").returncode == 0
+        assert server.command_line("key", "rotate").returncode == 0
         ((end,),) = look(server, "SELECT full_end FROM tokens WHERE id = ?", new["id"])
         ((until,),) = look(server, "SELECT published_until FROM keys ORDER BY retired_at DESC LIMIT 1")
         assert until == end

@@ -40,7 +40,7 @@ class TestSameKey:
         life = LifecycleClient(server)
         life.create(ADMIN, key="k")
         server.stop()
-        assert server.command_line("keys", "rotate").returncode == 0
+        assert server.command_line("key", "rotate").returncode == 0
         change_store(server, "DELETE FROM keys WHERE retired_at IS NOT NULL")
         server.start()
         with pytest.raises(GraphQLRefused) as refusal:
@@ -63,7 +63,7 @@ class TestSameKey:
         asks = keyed_requests(life)
         first = [ask(f"k{number}") for number, ask in enumerate(asks)]
         server.stop()
-        assert server.command_line("keys", "rotate").returncode == 0
+        assert server.command_line("key", "rotate").returncode == 0
         server.start()
         assert [ask(f"k{number}").token for number, ask in enumerate(asks)] == [held.token for held in first]
 

@@ -156,14 +156,14 @@ def test_parameter_that_only_looks_like_a_requirement_is_counted_and_logged(live
 def test_resource_of_a_policy_file_is_diffed_applied_and_exported(life: LifecycleClient, tmp_path: Path) -> None:
     file, how = tmp_path / "policies.yaml", ("--url", life.server.url, "--as", ADMIN)
     file.write_text("set: of-file\nresources:\n  - {name: of-file, id: of-file.example}\n")
-    drift = watchword("policy", "diff", str(file), *how)
+    drift = watchword("policy", "apply", str(file), "--dry-run", *how)
     assert drift.returncode == 3
     assert drift.stdout.startswith('+ resource of-file\n    name: "of-file"\n    id: "of-file.example"\n1 to create')
     assert watchword("policy", "apply", str(file), *how).returncode == 0
     exported = watchword("policy", "export", "--set", "of-file", *how).stdout
     assert "resources:\n- name: of-file\n  id: of-file.example\n" in exported
-    assert watchword("policy", "diff", str(file), *how).returncode == 0
+    assert watchword("policy", "apply", str(file), "--dry-run", *how).returncode == 0
     file.write_text("set: of-file\npolicies: []\n")
-    assert "! resource of-file\n" in watchword("policy", "diff", str(file), *how).stdout
+    assert "! resource of-file\n" in watchword("policy", "apply", str(file), "--dry-run", *how).stdout
     file.write_text("resources: [{name: Of-File, id: x}]\n")
-    assert "line 1: resources[0].name must have" in watchword("policy", "diff", str(file), *how).stderr
+    assert "line 1: resources[0].name must have" in watchword("policy", "apply", str(file), "--dry-run", *how).stderr

@@ -16,7 +16,7 @@ from watchword.accounts.declared_rules import ENTITY_PART, Entity
 from watchword.authority.policies import POLICY_PART, Policy, PolicySource, PolicyState
 from watchword.authority.privileges import Privilege
 from watchword.basics.names import POLICY_PREFIX
-from watchword.declared.policy_file import PolicyFileError, read_policy_file, write_policy_file
+from watchword.declared.policy_file import PolicyFileError, read_policy_file, yaml_text
 from watchword.declared.rules import DeclaredSet
 from watchword.notices.webhook_rules import WEBHOOK_PART, WebhookState
 from watchword.retention.rules import RULE_PART, Mode, RetentionRule
@@ -88,7 +88,7 @@ def test_policy_file_defines_retention_rules(tmp_path: Path) -> None:
     assert (first.max_size, first.max_rows, first.keep_last) == (20 * 10**9, 10**6, 1)
     assert (str(first.window), first.at_most, first.mode, first.hold) == ("22:00-06:00", 20.0, Mode.ENFORCE, None)
     assert every == RetentionRule("*", 90 * DAY, hold="tax audit")
-    written = write_policy_file({"retention": [first.written(), every.written()]})
+    written = yaml_text({"retention": [first.written(), every.written()]})
     assert read(tmp_path, written)[RULE_PART] == declared[RULE_PART]
 
 
@@ -109,7 +109,7 @@ def test_policy_file_defines_webhooks(tmp_path: Path) -> None:
     chat, quiet = declared[WEBHOOK_PART]
     assert (chat.id, chat.filter.actions, chat.set_name) == ("chat", ("token.*", "webhook.stopped"), "team-a")
     assert (chat.state, quiet.state) == (WebhookState.ENABLED, WebhookState.DISABLED)
-    written = write_policy_file({"set": "team-a", "webhooks": [WEBHOOK_PART.written(one) for one in (chat, quiet)]})
+    written = yaml_text({"set": "team-a", "webhooks": [WEBHOOK_PART.written(one) for one in (chat, quiet)]})
     assert read(tmp_path, written)[WEBHOOK_PART] == (chat, quiet)
     for before, after, told in (
         ("token.*", "tokn.*", r"line 6: webhooks\[0\].actions must be among"),
@@ -414,7 +414,7 @@ def test_written_policy_file_reads_back_equal(
     tmp_path_factory: pytest.TempPathFactory, made: tuple[Policy, ...]
 ) -> None:
     folder = tmp_path_factory.mktemp("file")
-    written = write_policy_file({"set": "team-a", "policies": list(map(written_policy, made))})
+    written = yaml_text({"set": "team-a", "policies": list(map(written_policy, made))})
     declared = read(folder, written)
     assert declared.set_name == "team-a"
     found = declared[POLICY_PART]

@@ -90,7 +90,7 @@ def test_too_many_connections_are_a_warning(prepared_store: Home, tmp_path: Path
 
 def test_wrong_master_key_is_bad(prepared_store: Home, tmp_path: Path) -> None:
     other = tmp_path / "other.key"
-    watchword("keys", "master", str(other))
+    watchword("key", "new-master", str(other))
     code, found, _ = doctor(prepared_store.env | {"WATCHWORD_MASTER_KEY_FILE": str(other)}, tmp_path)
     assert (code, problems(found)) == (1, [("BAD", "keys")])
     assert "another master key" in messages_about(found, "keys")

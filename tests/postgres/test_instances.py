@@ -106,7 +106,7 @@ def test_suspension_applies_to_the_next_request_on_the_other_instance(instances:
 
 def test_both_instances_sign_with_the_rotated_key(instances: tuple[Server, Server], shared: Home) -> None:
     before = kid(instances[0].create(ADMIN)["accessToken"])
-    done = watchword("keys", "rotate", env=shared.env)
+    done = watchword("key", "rotate", env=shared.env)
     assert done.returncode == 0, done.stderr
     kids = {kid(server.create(ADMIN)["accessToken"]) for server in instances}
     assert len(kids) == 1

@@ -170,6 +170,6 @@ def test_keyed_token_is_returned_again_after_the_standby_confirms(pair: Replicat
 def test_unconfirmed_local_command_fails(pair: ReplicatedService) -> None:
     env = pair.home.env | PROMPT
     pair.stop_standby()
-    (done,) = pair.interrupt(CANCEL, lambda: watchword("keys", "rotate", env=env))
+    (done,) = pair.interrupt(CANCEL, lambda: watchword("key", "rotate", env=env))
     assert (done.returncode, done.stdout) == (1, "")
     assert "did not confirm in time" in done.stderr

@@ -118,7 +118,7 @@ def test_schema_with_foreign_tables_prevents_start(database: Home, table: str, t
 def test_newer_schema_version_prevents_start(database: Home, tmp_path: Path) -> None:
     assert watchword("db", "migrate", "--data-dir", str(tmp_path / "data"), env=database.env).returncode == 0
     database.look("INSERT INTO migrations VALUES (4711, 'later', 0)")
-    for words in (("keys", "list"), ("serve", "--port", "1")):
+    for words in (("key", "list"), ("serve", "--port", "1")):
         said = rejection(database.env, tmp_path, *words)
         assert (
             f"schema version 4711; this Watchword supports versions up to {latest('postgres')}. Use the newer" in said
@@ -126,13 +126,13 @@ def test_newer_schema_version_prevents_start(database: Home, tmp_path: Path) -> 
 
 
 def test_wrong_master_key_prevents_start(database: Home, tmp_path: Path) -> None:
-    prepare = ("keys", "list", "--data-dir", str(tmp_path / "data"))
+    prepare = ("key", "list", "--data-dir", str(tmp_path / "data"))
     assert watchword("db", "migrate", *prepare[2:], env=database.env).returncode == 0
     assert watchword(*prepare, env=database.env).returncode == 0
     other = tmp_path / "other.key"
-    watchword("keys", "master", str(other))
+    watchword("key", "new-master", str(other))
     env = env_with(database, master_key_file=str(other))
-    for words in (("keys", "list"), ("serve", "--port", "1")):
+    for words in (("key", "list"), ("serve", "--port", "1")):
         said = rejection(env, tmp_path, *words)
         assert "sealed with another master key. Set WATCHWORD_MASTER_KEY_FILE to the right one." in said
 
@@ -140,7 +140,7 @@ def test_wrong_master_key_prevents_start(database: Home, tmp_path: Path) -> None
 def test_missing_master_key_file_prevents_start(database: Home, tmp_path: Path) -> None:
     said = rejection(env_with(database, master_key_file=str(tmp_path / "no.key")), tmp_path)
     assert f"no master key at {tmp_path / 'no.key'}. Put the key of this store there" in said
-    assert f"for a new store: watchword keys master {tmp_path / 'no.key'}" in said
+    assert f"for a new store: watchword key new-master {tmp_path / 'no.key'}" in said
     assert not (tmp_path / "no.key").exists()
 
 
@@ -148,7 +148,7 @@ def test_unset_master_key_file_prevents_start(database: Home, tmp_path: Path) ->
     env = {name: value for name, value in database.env.items() if name != "WATCHWORD_MASTER_KEY_FILE"}
     said = rejection(env, tmp_path)
     assert "WATCHWORD_MASTER_KEY_FILE must be set with PostgreSQL" in said
-    assert "create one: watchword keys master FILE" in said
+    assert "create one: watchword key new-master FILE" in said
 
 
 def test_non_utf8_database_prevents_start(database: Home, tmp_path: Path) -> None:

@@ -343,9 +343,9 @@ def test_sessions_are_listed_and_ended_on_the_command_line(
     listed = watchword("session", "list", "--actor", urn(person), "--json", env=env)
     (session,) = json.loads(listed.stdout)
     assert (session["method"], session["current"]) == ("OIDC", False)
-    assert watchword("session", "end", session["id"], env=env).stdout == f"Ended {session['id']}\n"
+    assert watchword("session", "end", session["id"], "--yes", env=env).stdout == f"Ended {session['id']}\n"
     assert not browser.session()["signedIn"]
-    again = watchword("session", "end", session["id"], env=env)
+    again = watchword("session", "end", session["id"], "--yes", env=env)
     assert (again.returncode, "no session with this id" in again.stderr) == (1, True)
 
 

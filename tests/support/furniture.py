@@ -128,7 +128,7 @@ def _indices(console: Console) -> None:
     chance = random.Random(7)  # the same picture each time
     for entity, aspect, count in SERIES:
         rows = lines(chance.betavariate(1.2, 2.5) * 200 for _ in range(count))
-        words = ("index", "load", "-", "--entity", entity, "--aspect", aspect)
+        words = ("index", "load", f"{entity}.{aspect}", "-")
         ran = console.server.command_line(*words, stdin=rows)
         assert ran.returncode == 0, ran.stderr
     entity, aspect, _ = SERIES[-1]

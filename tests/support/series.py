@@ -32,7 +32,7 @@ def lines(ages: Iterable[float]) -> str:
 def fill(server: Server, aspect: str, *, old: int, young: int) -> str:
     """An index of `dataset` with so many rows of forty days and of one day; returns its name."""
     rows = lines([40.0] * old + [1.0] * young)
-    ran = server.command_line("index", "load", "-", "--entity", "dataset", "--aspect", aspect, stdin=rows)
+    ran = server.command_line("index", "load", f"dataset.{aspect}", "-", stdin=rows)
     assert ran.returncode == 0, ran.stderr
     return f"dataset_{aspect}aspect_v1"
 

@@ -328,7 +328,7 @@ def test_policy_file_is_applied_at_start_and_exported(
     receiver.first("token.created")
     how = ("--url", server.url, "--as", ADMIN)
     assert "id: filed" in watchword("policy", "export", *how).stdout
-    same = watchword("policy", "diff", str(file), *how)
+    same = watchword("policy", "apply", str(file), "--dry-run", *how)
     assert (same.returncode, same.stdout) == (0, "0 to create, 0 to update, 0 to remove, 1 unchanged.\n")
 
 

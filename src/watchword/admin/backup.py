@@ -139,7 +139,7 @@ async def _require_no_running_operation(source: Transaction) -> None:
     if number is not None:
         raise OperatorError(
             f"Operation {number} in the search index has not finished. Start the service, wait for it or cancel it "
-            "(watchword task list), and stop the service again."
+            "(watchword operation list), and stop the service again."
         )
 
 

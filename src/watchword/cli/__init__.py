@@ -3,9 +3,10 @@
 import click
 
 from watchword import __version__
-from watchword.cli.run import CommandGroup
+from watchword.cli.run import CommandGroup, Lazy
 
-_COMMANDS = {
+# The module of each command and the first sentence of its help, which its docstring does not repeat.
+_COMMANDS: Lazy = {
     "serve": ("serve", "Run the service until it is stopped."),
     "health": ("serve", "Check whether a service is healthy; exit with 1 if it is not."),
     "doctor": ("serve", "Check settings, store, keys, clock, address and permissions; exit with 1 if anything is BAD."),
@@ -13,9 +14,7 @@ _COMMANDS = {
     "logout": ("login", "Revoke the token that `watchword login` stored, and delete it."),
     "profile": ("login", "List the servers you are signed in to and choose the current one."),
     "whoami": ("login", "Show who the server takes you for, your privileges and your scopes."),
-    "who-can": ("policy", "List who holds PRIVILEGE_OR_SCOPE and through which policy."),
     "token": ("token", "Create, inspect, rotate and revoke tokens."),
-    "overview": ("token", "Show how many tokens there are, when they expire and how they are used."),
     "account": ("actor", "Manage service accounts, the actors for programs."),
     "policy": ("policy", "Manage policies: who may do what."),
     "group": ("group", "Manage groups of actors that policies name."),
@@ -26,19 +25,21 @@ _COMMANDS = {
     "webhook": ("webhook", "Send events to other services."),
     "index": ("index", "Show, truncate and load the time-series indices."),
     "retention": ("retention", "Manage how long the rows of time series are kept, and holds on them."),
-    "task": ("task", "Watch and cancel long operations in the search index."),
+    "operation": ("operation", "Watch and cancel long operations in the search index."),
     "import": ("datahub", "Import tokens, people, groups and policies from DataHub."),
     "db": ("db", "Migrate, check, back up, restore and copy the database."),
-    "keys": ("db", "Manage the signing keys and the master key."),
+    "key": ("db", "Manage the signing keys and the master key."),
 }
 
 
 @click.group(
-    cls=CommandGroup, lazy=_COMMANDS, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
+    cls=CommandGroup,
+    lazy=_COMMANDS,
+    aliases={"task": "operation"},
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @click.version_option(__version__, prog_name="watchword")
-@click.option("--debug", is_flag=True, help="Print a traceback after an error.")
-def cli(debug: bool) -> None:
+def cli() -> None:
     """Issue, verify and revoke policy-governed access tokens.
 
     \b

@@ -1,6 +1,7 @@
 """`watchword actor`, `session` and `account`."""
 
 from collections.abc import Sequence
+from operator import attrgetter
 
 import click
 
@@ -9,7 +10,17 @@ from watchword.authority.callers import ActorStatus
 from watchword.basics.names import ACCOUNT_PREFIX
 from watchword.cli import output as out
 from watchword.cli.options import actor_urn, yes_flag
-from watchword.cli.remote import actor_argument, confirm, need_confirmation, urn_argument, with_client, with_list
+from watchword.cli.remote import (
+    actor_argument,
+    by_display_name,
+    complete_actors,
+    completes,
+    confirm,
+    need_confirmation,
+    urn_argument,
+    with_client,
+    with_list,
+)
 from watchword.cli.run import CommandGroup, WrongUse
 
 _SUSPENDED = ActorStatus.SUSPENDED.value
@@ -18,7 +29,7 @@ _UNUSED = "No tokens, groups or policies reference it."
 
 @click.group(cls=CommandGroup)
 def actor() -> None:
-    """List, name, link, suspend, resume and offboard actors. ACTOR is a URN, or NAME for urn:li:corpuser:NAME."""
+    """ACTOR is a URN, or NAME for urn:li:corpuser:NAME."""
 
 
 _ACTOR_COLUMNS = out.columns(
@@ -27,17 +38,15 @@ _ACTOR_COLUMNS = out.columns(
 
 
 @actor.command("list")
-@click.option("--prefix", default="", help="Actors whose URN or user name starts with this.")
-@click.option("--search", default="", help="Actors with this in their URN, name or e-mail address.")
+@click.option("--search", metavar="TEXT", default="", help="Text in the URN, name or e-mail address.")
 @click.option("--suspended", is_flag=True, help="Only suspended actors.")
 @with_list()
-def list_actors(client: "api.Client", prefix: str, search: str, suspended: bool) -> None:
+def list_actors(client: "api.Client", search: str, suspended: bool) -> None:
     """List known actors: those with tokens, a status, a name or a group, or named by a policy.
 
-    Example: watchword actor list --prefix al
     Example: watchword actor list --search "alice example"
     """
-    found = client.actors.list(prefix=prefix, query=search, only_suspended=suspended)
+    found = client.actors.list(query=search, only_suspended=suspended)
     out.show_list(found, _ACTOR_COLUMNS, "No actors.")
 
 
@@ -49,8 +58,11 @@ def show(client: "api.Client", urn: str) -> None:
 
     Example: watchword actor show urn:li:corpuser:alice
     """
-    found = client.actors.get(urn)
-    privileges, scopes = client.privileges.granted(urn), client.privileges.granted_scopes(urn)
+    found, privileges, scopes = (
+        client.actors.get(urn),
+        client.privileges.granted(urn),
+        client.privileges.granted_scopes(urn),
+    )
     pairs: dict[str, out.Cell] = {
         **out.attributes(found, "urn, Name=display_name, E-mail=email, status, Changed=changed_at, changed_by"),
         **out.attributes(found, "Live tokens=live_token_count"),
@@ -64,15 +76,15 @@ def show(client: "api.Client", urn: str) -> None:
     out.show_one({**out.json_value(found), "privileges": privileges, "scopes": scopes}, pairs)
 
 
-@actor.command("set")
+@actor.command()
 @actor_argument
 @click.option("--name", help="Display name; an empty one removes it.")
 @click.option("--email", help="E-mail address; an empty one removes it.")
 @with_client
-def set_names(client: "api.Client", urn: str, name: str | None, email: str | None) -> None:
-    """Set the display name and e-mail address of an actor. They are shown beside its URN and decide nothing.
+def update(client: "api.Client", urn: str, name: str | None, email: str | None) -> None:
+    """Change the display name and e-mail address of an actor. They are shown beside its URN and decide nothing.
 
-    Example: watchword actor set urn:li:corpuser:alice --name "Alice Example" --email alice@example.com
+    Example: watchword actor update urn:li:corpuser:alice --name "Alice Example" --email alice@example.com
     """
     if name is None and email is None:
         raise WrongUse("Pass --name, --email or both.")
@@ -81,7 +93,7 @@ def set_names(client: "api.Client", urn: str, name: str | None, email: str | Non
 
 
 def _show_outcome(client: "api.Client", urn: str, sentence: str) -> None:
-    out.show_result(sentence, client.actors.get(urn) if out.is_json() else None)
+    out.show_result(sentence, client.actors.get(urn) if out.is_data() else None)
 
 
 @actor.command()
@@ -155,7 +167,7 @@ def offboard(client: "api.Client", urn: str, revoke_tokens_for_others: bool, dry
         return
     confirm(f"Offboard {urn}?")
     done = client.actors.offboard(urn, dry_run=False, revoke_tokens_for_others=revoke_tokens_for_others)
-    out.say_json(done)
+    out.say_data(done)
     if done.receipt is not None:
         _show_receipt(done.urn, done.receipt)
         _show_declared(done)
@@ -235,34 +247,38 @@ _SESSION_COLUMNS = out.columns(
     out.Column("SIGN-IN", lambda session: session.method.lower()),
     "CREATED=created_at, LAST USED=seen_at, ENDS=ends_at, FROM=peer",
 )
+_complete_sessions = completes(lambda client, _: client.sessions.list(), attrgetter("id", "peer"))
 
 
 @click.group(cls=CommandGroup)
-def session() -> None:
-    """List and end console sessions."""
+def session() -> None: ...
 
 
 @session.command("list")
-@click.option("--actor", type=actor_urn, help="Sessions of this actor. Default: your own.")
-@click.option("--all", "all_actors", is_flag=True, help="Sessions of all actors.")
+@click.option(
+    "--actor", type=actor_urn, shell_complete=complete_actors, help="Sessions of this actor. Default: your own."
+)
+@click.option("--all-actors", is_flag=True, help="Sessions of all actors.")
 @with_list()
 def list_sessions(client: "api.Client", actor: str | None, all_actors: bool) -> None:
     """List console sessions, the last used first.
 
     Example: watchword session list --actor urn:li:corpuser:alice
-    Example: watchword session list --all
+    Example: watchword session list --all-actors
     """
     out.show_list(client.sessions.list(actor, all=all_actors), _SESSION_COLUMNS, "No sessions.")
 
 
 @session.command()
-@click.argument("session_id", metavar="ID")
+@click.argument("session_id", metavar="ID", shell_complete=_complete_sessions)
+@yes_flag
 @with_client
 def end(client: "api.Client", session_id: str) -> None:
     """End a console session. Its browser must sign in again.
 
-    Example: watchword session end 47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=
+    Example: watchword session end 47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU= --yes
     """
+    confirm(f"End the session {session_id}?")
     client.sessions.end(session_id)
     out.show_result(f"Ended {session_id}", {"id": session_id, "ended": True})
 
@@ -271,23 +287,24 @@ _ACCOUNT_COLUMNS = out.columns(
     out.Column("URN", "urn", terse=("ACCOUNT", ACCOUNT_PREFIX)),
     "NAME=display_name*, status, CREATED=created_at, description*",
 )
-_account = urn_argument("ACCOUNT", ACCOUNT_PREFIX)
+_complete = completes(lambda client, _: client.accounts.list(), by_display_name, ACCOUNT_PREFIX)
+_account = urn_argument("ACCOUNT", ACCOUNT_PREFIX, _complete)
 
 
 @click.group(cls=CommandGroup)
 def account() -> None:
-    """Manage service accounts, the actors for programs. ACCOUNT is a URN or the id at its end."""
+    """ACCOUNT is a URN or the id at its end."""
 
 
 @account.command()
-@click.option("--id", "id_", metavar="ID", help=f"End of its URN, {ACCOUNT_PREFIX}ID. [default: a uuid]")
+@click.argument("id_", metavar="[ID]", required=False)
 @click.option("--name", required=True, help="Display name.")
 @click.option("--description", help="Description of the account.")
 @with_client
 def create(client: "api.Client", id_: str | None, name: str, description: str | None) -> None:
-    """Create a service account and print its URN for `token create --actor`.
+    """Create a service account and print its URN, which ends with ID, for `token create --actor`.
 
-    Example: watchword account create --id airflow --name Airflow
+    Example: watchword account create airflow --name Airflow
     Example: ACCOUNT=$(watchword account create --name nightly-build)
     """
     made = client.accounts.create(name, id=id_, description=description)
@@ -295,14 +312,14 @@ def create(client: "api.Client", id_: str | None, name: str, description: str | 
 
 
 @account.command("list")
-@click.option("--contains", help="Accounts with this text in their name or URN.")
+@click.option("--search", metavar="TEXT", help="Text in the name or URN.")
 @with_list()
-def list_accounts(client: "api.Client", contains: str | None) -> None:
+def list_accounts(client: "api.Client", search: str | None) -> None:
     """List service accounts.
 
-    Example: watchword account list --contains nightly --json
+    Example: watchword account list --search nightly --json
     """
-    found = client.accounts.list(query=contains)
+    found = client.accounts.list(query=search)
     out.show_list(found, _ACCOUNT_COLUMNS, "No service accounts.")
 
 

@@ -9,12 +9,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from watchword import client as api
 from watchword.basics.errors import Fault, OperatorError
 from watchword.cli import output as out
 from watchword.cli.local import need_store, wiring, with_store
-from watchword.cli.options import json_flag, seconds
-from watchword.cli.remote import with_client
+from watchword.cli.options import format_flags, percent, seconds
 from watchword.cli.run import CommandGroup, WrongUse
 from watchword.settings import Settings, read_datahub_url
 
@@ -26,8 +24,7 @@ _COLUMNS = out.columns("what, outcome, count, reason*, examples*")
 
 
 @click.group(cls=CommandGroup, name="import")
-def import_() -> None:
-    """Import tokens, people, groups and policies from DataHub."""
+def import_() -> None: ...
 
 
 @import_.command()
@@ -46,16 +43,15 @@ def import_() -> None:
 @click.option("--tokens-only", is_flag=True, help="Leave groups and policies as they are here.")
 @click.option(
     "--at-most",
-    type=click.IntRange(0, 100),
-    default=1,
+    type=percent,
+    default="1%",
     show_default=True,
-    metavar="PERCENT",
     help="Revoke nothing if more than this share of the imported live tokens is gone in DataHub. One token may "
-    "always be gone, unless this is 0.",
+    "always be gone, unless this is 0%.",
 )
 @click.option("--follow", is_flag=True, help="Run again and again, until Ctrl-C.")
 @click.option("--every", type=seconds, default="60", help="Pause between runs of --follow. [default: 60s]")
-@json_flag
+@format_flags
 @with_store
 def datahub(
     source: str | None,
@@ -113,27 +109,6 @@ def datahub(
         raise SystemExit(1)
 
 
-@import_.command()
-@with_client
-def status(client: "api.Client") -> None:
-    """Show how many tokens came from DataHub, and how many are still accepted.
-
-    When none is live any more, DataHub's salt can be removed.
-
-    Example: watchword import status
-    """
-    found = client.tokens.import_status()
-    pairs: dict[str, out.Cell] = {
-        **out.attributes(found, "Imported tokens=tokens, live"),
-        "Of these, used in 30 days": found.used_in_30_days,
-        "Of these, never expire": found.never_expiring,
-        "Last one expires": out.TimeCell(found.last_expires_at, "none"),
-        "Last change by an import": out.TimeCell(found.last_changed_at, "unknown"),
-        "Salt of DataHub": "set" if found.has_salt else "not set: every imported token is rejected",
-    }
-    out.show_one(found, pairs)
-
-
 async def _run(
     importer: "Callable[..., DataHubImport]",
     url: "DataHubUrl",
@@ -155,7 +130,7 @@ async def _run(
             run = importer(source, options, lambda done, total: update("Importing tokens", done, total))
             report = await run.run(str(url))
     shown = {"source": str(url), "dryRun": options.dry_run, "refused": report.refusal}
-    out.say_json(shown | {"changes": report.changes, "lines": report.lines})
+    out.say_data(shown | {"changes": report.changes, "lines": report.lines})
     if not quiet or report.changes:
         out.show_table(report.lines, _COLUMNS)
         changes = ", ".join(f"{what} {count:,}" for what, count in report.changes.items()) or "nothing"

@@ -1,4 +1,4 @@
-"""`watchword db`: migrate, check, back up, restore and copy the database; and `watchword keys`."""
+"""`watchword db`: migrate, check, back up, restore and copy the database; and `watchword key`."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +13,7 @@ from watchword.admin.rules import Backup, BackupContents, RestoreChoice, Restore
 from watchword.basics.errors import OperatorError
 from watchword.cli import output as out
 from watchword.cli.local import Progress, need_store, run_locally, wiring, with_store
-from watchword.cli.options import json_flag, limit_flag, with_settings
+from watchword.cli.options import format_flags, limit_flags, with_settings
 from watchword.cli.run import CommandGroup
 from watchword.client.records import from_millis
 from watchword.database.urls import PostgresUrl, StoreUrl
@@ -36,12 +36,11 @@ _CHANGES = (
 
 
 @click.group(cls=CommandGroup)
-def db() -> None:
-    """Migrate, check, back up, restore and copy the database."""
+def db() -> None: ...
 
 
 @db.command()
-@json_flag
+@format_flags
 @with_store
 def migrate(settings: Settings) -> None:
     """Create the store, or migrate it to this version's schema. Only this command and `serve` migrate.
@@ -53,7 +52,7 @@ def migrate(settings: Settings) -> None:
 
 
 @db.command()
-@json_flag
+@format_flags
 @with_store
 def check(settings: Settings) -> None:
     """Check the store's integrity; exit with 1 if a check fails. Safe while the service runs.
@@ -65,7 +64,7 @@ def check(settings: Settings) -> None:
     for law, problem in wiring.check_store(settings):
         problems[law] = problem
         out.say(f"{'ok  ' if problem is None else 'BAD '} {law}{f': {problem}' if problem else ''}")
-    out.say_json([{"check": law, "ok": problem is None, "problem": problem} for law, problem in problems.items()])
+    out.say_data([{"check": law, "ok": problem is None, "problem": problem} for law, problem in problems.items()])
     if any(problems.values()):
         raise SystemExit(1)
 
@@ -73,7 +72,7 @@ def check(settings: Settings) -> None:
 @db.command()
 @_FILE
 @click.option("--force", is_flag=True, help="Overwrite FILE if it exists.")
-@json_flag
+@format_flags
 @with_store
 def backup(file: Path, force: bool, settings: Settings) -> None:
     """Back up the store to FILE while the service runs: one consistent, checked snapshot.
@@ -84,7 +83,7 @@ def backup(file: Path, force: bool, settings: Settings) -> None:
     with _copy_progress() as update:
         made = wiring.back_up_store(settings, file, force, update)
     key = {"masterKey": str(settings.master_key_path), "masterKeyIncluded": False, "masterKeyOpens": made.key_opens}
-    out.say_json({"file": str(made.file), "bytes": made.size, **_contents_json(made.contents), **key})
+    out.say_data({"file": str(made.file), "bytes": made.size, **_contents_json(made.contents), **key})
     out.say(f"Wrote {made.file}: {out.byte_size(made.size)}, {_contents(made.contents)}.")
     out.say(_about_key(made, settings))
     out.say("Without that key the backup cannot be opened; with both, anyone can sign tokens.")
@@ -113,7 +112,7 @@ def _about_key(made: Backup, settings: Settings) -> str:
     is_flag=True,
     help="Restore although the current store is damaged and nothing can be carried over from it.",
 )
-@json_flag
+@format_flags
 @with_store
 def restore(file: Path, revoke_all: bool, revived: bool, without_current: bool, settings: Settings) -> None:
     """Replace the store with a backup while the service is stopped. The old store is kept beside it.
@@ -129,13 +128,13 @@ def restore(file: Path, revoke_all: bool, revived: bool, without_current: bool, 
     choice = RestoreChoice.REVOKE_ALL if revoke_all else RestoreChoice.ACCEPT_REVIVED
     restored = wiring.restore_store(settings, file, choice, without_current=without_current)
     outcome = {"choice": restored.choice.value, "revoked": restored.revoked, "carriedOver": restored.carried_over}
-    out.say_json(_preview_json(restored.preview) | outcome | {"store": restored.store, "kept": restored.kept})
+    out.say_data(_preview_json(restored.preview) | outcome | {"store": restored.store, "kept": restored.kept})
     for line in _restored_lines(restored, settings):
         out.say(line)
 
 
 def _ask_to_choose(seen: RestorePreview) -> NoReturn:
-    out.say_json(_preview_json(seen))
+    out.say_data(_preview_json(seen))
     since = seen.since
     if since is None:
         revived, kept = f"tokens revoked since are valid again: how many is unknown, {seen.unknown_reason}", ""
@@ -184,7 +183,7 @@ def _restored_lines(restored: RestoreResult, settings: Settings) -> Iterator[str
         }
         yield from (f"{what}: {count:,}." for what, count in undone.items() if count)
         if since.counts["signingKeysLost"]:
-            yield "An older signing key is in use again. If it was rotated for a reason, run: watchword keys rotate"
+            yield "An older signing key is in use again. If it was rotated for a reason, run: watchword key rotate"
     if restored.kept is not None:
         kind = "the schema " if settings.is_shared else ""
         yield f"The old store is kept: {kind}{restored.kept}"
@@ -200,7 +199,7 @@ def _unrevoked(contents: BackupContents) -> str:
 @click.option("--to", "target", required=True, metavar="URL", help="Empty store to copy it to, as a URL too.")
 @click.option("--from-schema", help=_SCHEMA.format("--from"))
 @click.option("--to-schema", help=_SCHEMA.format("--to"))
-@json_flag
+@format_flags
 @with_settings("data_dir", "master_key_file")
 def copy(source: str, target: str, from_schema: str | None, to_schema: str | None, settings: Settings) -> None:
     """Copy a store into an empty one of either kind, with the service stopped, and compare both.
@@ -215,7 +214,7 @@ def copy(source: str, target: str, from_schema: str | None, to_schema: str | Non
         copied = wiring.copy_store(settings, here, there, update)
     stores = {"from": _store_name(here), "to": _store_name(there)}
     key = {"masterKey": str(settings.master_key_path), "masterKeyIncluded": False}
-    out.say_json({**stores, "rows": copied.rows, "sha256": copied.digest, **key})
+    out.say_data({**stores, "rows": copied.rows, "sha256": copied.digest, **key})
     out.say(
         f"Copied {_store_name(here)} to {_store_name(there)}: {describe_rows(copied.rows) or 'nothing, it is empty'}."
     )
@@ -256,19 +255,18 @@ def _contents(contents: BackupContents) -> str:
 
 
 @click.group(cls=CommandGroup)
-def keys() -> None:
-    """Manage the signing keys and the master key."""
+def key() -> None: ...
 
 
-@keys.command("list")
-@limit_flag()
-@json_flag
+@key.command("list")
+@limit_flags
+@format_flags
 @with_store
 def list_keys(settings: Settings) -> None:
     """List signing keys, newest first. The first signs; the others stay published until their last token has expired.
     The last line is the next key, which is published and signs after the next rotation.
 
-    Example: watchword keys list --json
+    Example: watchword key list --json
     """
 
     async def read(service: "StoreServices") -> tuple[tuple[SealedKey, ...], SealedKey]:
@@ -302,9 +300,9 @@ def _key_row(key: SealedKey, state: str) -> _KeyRow:
     return _KeyRow(key.kid, key.kind.value, state, from_millis(key.created_at), *times)
 
 
-@keys.command()
+@key.command()
 @click.option("--kind", type=click.Choice([kind.name.lower() for kind in KeyKind]), help="Change to keys of this kind.")
-@json_flag
+@format_flags
 @with_store
 def rotate(kind: str | None, settings: Settings) -> None:
     """Sign with the next key from now on, on every instance. Existing tokens stay valid.
@@ -312,8 +310,8 @@ def rotate(kind: str | None, settings: Settings) -> None:
     With --kind and a next key of another kind, publish one of that kind instead: it signs when you run the command
     again after five minutes, when services that cache the keys know it. Later keys are of the same kind.
 
-    Example: watchword keys rotate
-    Example: watchword keys rotate --kind rs256
+    Example: watchword key rotate
+    Example: watchword key rotate --kind rs256
     """
     by = system_precondition("command line")
 
@@ -327,7 +325,7 @@ def rotate(kind: str | None, settings: Settings) -> None:
         if not prepared.is_new:
             raise OperatorError(
                 f"{key.kid} ({key.kind.value}) was published at {out.iso(key.created_at)}. {again} "
-                "To sign with it now: watchword keys rotate"
+                "To sign with it now: watchword key rotate"
             )
         sentence = f"Published {key.kid} ({key.kind.value}). It does not sign yet. {again}"
         return sentence, _rotated(key, prepared.waits_until)
@@ -341,15 +339,15 @@ def _rotated(key: SealedKey, waits_until: int | None) -> dict[str, str | None]:
     return {"kid": key.kid, "kind": key.kind.value, "state": "next" if waits else "signs", "waitsUntil": waits}
 
 
-@keys.command()
+@key.command()
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
-@json_flag
-def master(file: Path) -> None:
+@format_flags
+def new_master(file: Path) -> None:
     """Create a master key for a store on PostgreSQL. Every instance needs the same one: WATCHWORD_MASTER_KEY_FILE.
 
     It encrypts the signing keys. Keep a copy apart from the database's backups. An existing file is not overwritten.
 
-    Example: watchword keys master /etc/watchword/master.key
+    Example: watchword key new-master /etc/watchword/master.key
     """
     wiring.make_key(file)
     sentence = f"Created {file}. Keep a copy in a safe place: without it the store cannot be opened."

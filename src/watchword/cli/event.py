@@ -12,7 +12,7 @@ import click
 from watchword import client as api
 from watchword.cli import output as out
 from watchword.cli.options import actor_urn, page_size, repeatable, time_ago
-from watchword.cli.remote import patiently, with_list
+from watchword.cli.remote import complete_actors, patiently, with_list
 from watchword.cli.run import CommandGroup, WrongUse
 
 if TYPE_CHECKING:
@@ -36,37 +36,42 @@ _ACTION_COLUMNS = out.columns("ACTION=name, description*")
 
 
 @click.group(cls=CommandGroup)
-def event() -> None:
-    """Read the audit log."""
+def event() -> None: ...
 
 
 @event.command("list")
-@repeatable("--actor", "actor_urns", "ACTOR", "Events of this actor.", type=actor_urn)
-@repeatable("--about", "about_urns", "ACTOR", "Events about this actor or its tokens.", type=actor_urn)
+@repeatable("--actor", "actor_urns", "ACTOR", "Events of this actor.", type=actor_urn, shell_complete=complete_actors)
+@repeatable(
+    "--about",
+    "about",
+    "ACTOR",
+    "Events about this actor or its tokens.",
+    type=actor_urn,
+    shell_complete=complete_actors,
+)
 @repeatable("--action", "actions", "WORD", "Events with this action. `watchword event actions` lists them.")
 @repeatable("--target", "targets", "TEXT", "Events on this id or URN.")
 @click.option("--since", type=time_ago, help="From a date, a time, or a duration back such as 1d.")
 @click.option("--until", type=time_ago, help="Before a date, a time, or a duration back.")
 @click.option("--follow", is_flag=True, help="Print events oldest first, then new ones as they happen, until Ctrl-C.")
-@with_list(100, urns=True)
+@with_list(urns=True)
 def list_events(client: "api.Client", follow: bool, **filters: Any) -> None:
     """List events, newest first. With --follow and --json, each line is one event.
 
     Example: watchword event list --action token.created --since 1d
-    Example: watchword event list --about urn:li:corpuser:alice --limit 0
+    Example: watchword event list --about urn:li:corpuser:alice --all
     Example: watchword event list --follow -o json
     """
     if follow and filters["until"] is not None:
         raise WrongUse("Pass --follow or --until, not both.")
     if follow:
-        for found in _follow(client, out.flag("limit"), filters):
-            _print_event(found)
+        out.show_stream(_follow(client, out.flag("limit"), filters), _line)
         return
     events = client.events.list(**filters, page_size=page_size())
     out.show_list(events, _COLUMNS, "No events.")
 
 
-def _follow(client: "api.Client", limit: int, filters: dict[str, Any]) -> "Iterator[api.EventInfo]":
+def _follow(client: "api.Client", limit: int | None, filters: dict[str, Any]) -> "Iterator[api.EventInfo]":
     """The latest events, oldest first, then each new one."""
     recent: list[api.EventInfo] = []
     requested = filters["since"]
@@ -101,10 +106,10 @@ def _newest(client: "api.Client") -> "datetime | None":
     return next((one.at for one in client.events.list(page_size=1)), None)
 
 
-def _print_event(found: "api.EventInfo") -> None:
+def _line(found: "api.EventInfo") -> str:
     detail = out.json_text(found.detail) if found.detail else ""
     words = out.iso(found.at), found.action, found.actor_urn, found.target, detail
-    out.show_result("  ".join(word for word in words if word), found)
+    return "  ".join(word for word in words if word)
 
 
 @event.command("actions")

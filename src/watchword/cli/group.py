@@ -6,19 +6,21 @@ from watchword import client as api
 from watchword.basics.names import GROUP_PREFIX
 from watchword.cli import output as out
 from watchword.cli.options import actor_urn, yes_flag
-from watchword.cli.remote import confirm, urn_argument, with_client, with_list
+from watchword.cli.remote import complete_actors, complete_groups, confirm, urn_argument, with_client, with_list
 from watchword.cli.run import CommandGroup
 
 _COLUMNS = out.columns(
     out.Column("URN", "urn", terse=("GROUP", GROUP_PREFIX)), "name*, MEMBERS=member_count, description*"
 )
-_group = urn_argument("GROUP", GROUP_PREFIX)
-_users = click.argument("users", nargs=-1, required=True, metavar="USER...", type=actor_urn)
+_group = urn_argument("GROUP", GROUP_PREFIX, complete_groups)
+_users = click.argument(
+    "users", nargs=-1, required=True, metavar="USER...", type=actor_urn, shell_complete=complete_actors
+)
 
 
 @click.group(cls=CommandGroup)
 def group() -> None:
-    """Manage groups of actors that policies name. GROUP is a URN or the id at its end."""
+    """GROUP is a URN or the id at its end."""
 
 
 @group.command("list")
@@ -56,7 +58,7 @@ def create(client: "api.Client", id_: str | None, name: str, description: str | 
     Example: watchword group create ops --name Operations
     """
     urn = client.groups.create(name, id=id_, description=description)
-    out.show_result(urn, client.groups.get(urn) if out.is_json() else None)
+    out.show_result(urn, client.groups.get(urn) if out.is_data() else None)
 
 
 @group.command()

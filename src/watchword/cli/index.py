@@ -10,24 +10,25 @@ from watchword import client as api
 from watchword.basics.errors import OperatorError
 from watchword.basics.times import SPAN_FORMS
 from watchword.cli import output as out
-from watchword.cli.options import duration, seconds, time_ago, yes_flag
-from watchword.cli.remote import confirm, need_confirmation, with_client, with_list
+from watchword.cli.options import duration, seconds, time_ago, wait_flag, yes_flag
+from watchword.cli.remote import confirm, need_confirmation, series_argument, with_client, with_list
 from watchword.cli.run import CommandGroup, WrongUse
 from watchword.cli.watching import report_operation, watch_operation
 from watchword.client.errors import Conflict
 from watchword.client.records import from_millis
+from watchword.index.indices import Aspect
 
-MAX_BAR = 40
-_LOAD = "Load rows into the index of an aspect from FILE, one JSON object a line; - is standard input."
+_LOAD = "Load rows into the index of a series from FILE, one JSON object a line; - is standard input."
 _COLUMNS = out.columns(
-    "INDEX=index_name, ENTITY=entity_name, ASPECT=aspect_name*, rows",
+    "INDEX=index_name",
+    out.Column("SERIES", lambda size: f"{size.entity_name}.{size.aspect_name}", free=True),
+    "rows",
     out.Column("SIZE", lambda size: out.byte_size(size.size_in_bytes)),
 )
 
 
 @click.group(cls=CommandGroup, lazy={"load": ("load", _LOAD)})
-def index() -> None:
-    """Show, truncate and load the time-series indices."""
+def index() -> None: ...
 
 
 @index.command()
@@ -42,26 +43,7 @@ def sizes(client: "api.Client") -> None:
 
 
 @index.command()
-@click.argument("entity_type", metavar="ENTITY")
-@click.argument("aspect")
-@click.option("--spans", type=click.IntRange(1, 200), default=20, show_default=True, help="Number of bars at most.")
-@with_client
-def histogram(client: "api.Client", entity_type: str, aspect: str, spans: int) -> None:
-    """Show how the rows of a time series are spread over time, to choose what to truncate.
-
-    Example: watchword index histogram dataset operation --spans 12
-    """
-    found = client.series.histogram(entity_type, aspect, spans=spans)
-    most = max((span.rows for span in found.spans), default=0)
-    shown = out.columns(
-        "FROM=start, rows", out.Column("SHARE", lambda span: "#" * round(span.rows * MAX_BAR / most) if most else "")
-    )
-    out.show_list(found.spans, shown, f"No row of {entity_type}.{aspect} has a time.")
-
-
-@index.command()
-@click.argument("entity_type", metavar="ENTITY")
-@click.argument("aspect")
+@series_argument
 @click.option("--older-than", type=duration, help=f"Delete rows older than this, such as {SPAN_FORMS}.")
 @click.option("--until", type=time_ago, help="Delete rows up to this: a date, a time, or a duration back.")
 @click.option("--batch-size", type=click.IntRange(1), help="Rows per batch.")
@@ -69,28 +51,36 @@ def histogram(client: "api.Client", entity_type: str, aspect: str, spans: int) -
 @click.option("--delete", "force_delete_by_query", is_flag=True, help="Delete old rows in place, whatever their share.")
 @click.option("--copy", "force_reindex", is_flag=True, help="Copy the other rows to a new index, whatever their share.")
 @click.option("--dry-run", is_flag=True, help="Only show the plan.")
-@click.option("--no-wait", is_flag=True, help="Start the operation, print its id and return.")
+@wait_flag
 @yes_flag
 @with_client
 def truncate(
-    client: "api.Client", older_than: int | None, until: datetime | None, dry_run: bool, no_wait: bool, **wanted: Any
+    client: "api.Client",
+    series: Aspect,
+    older_than: int | None,
+    until: datetime | None,
+    dry_run: bool,
+    wait: bool,
+    **wanted: Any,
 ) -> None:
     """Delete the old rows of a time series: show the plan, ask, then show progress until the operation ends.
 
-    Ctrl-C does not stop the operation: watch it again with `watchword task watch`, cancel it with `task cancel`. With
-    --json only the plan (of a dry run) or the operation is printed.
+    Ctrl-C does not stop the operation: watch it again with `watchword operation watch`, cancel it with `operation
+    cancel`. With --json only the plan (of a dry run) or the operation is printed.
 
-    Example: watchword index truncate dataset operation --older-than 30d --dry-run
-    Example: watchword index truncate dataset operation --until 2026-10-01T00:00:00Z --yes
+    To see how old the rows are: watchword retention plan ENTITY.ASPECT
+
+    Example: watchword index truncate dataset.operation --older-than 30d --dry-run
+    Example: watchword index truncate dataset.operation --until 2026-10-01T00:00:00Z --yes
     """
-    wanted["end_time"] = _end(older_than, until)
+    wanted |= {"entity_type": series.entity, "aspect": series.name, "end_time": _end(older_than, until)}
     if wanted["force_delete_by_query"] and wanted["force_reindex"]:
         raise WrongUse("Pass --delete or --copy, not both.")
     need_confirmation()
     plan = client.series.plan_truncation(**wanted)
     out.show_pairs(_pairs(plan))
     if dry_run:
-        out.say_json(plan)
+        out.say_data(plan)
         out.say("This was a dry run. Nothing was deleted.")
         return
     if not plan.rows_to_delete:
@@ -99,13 +89,13 @@ def truncate(
     what = f"{plan.rows_to_delete:,} of {plan.rows:,} rows of {plan.entity_type}.{plan.aspect}"
     confirm(f"Delete {what}? This cannot be undone.")
     started = _start(client, wanted)
-    if no_wait:
-        out.show_result(f"Started {started.id}. Watch it: watchword task watch {started.id}", started)
+    if not wait:
+        out.show_result(f"Started {started.id}. Watch it: watchword operation watch {started.id}", started)
     else:
         out.say(f"Started {started.id}")
         started = watch_operation(client, started.id)
-        out.say_json(started)
-    if not no_wait or started.state in ("FAILED", "CANCELLED"):
+        out.say_data(started)
+    if wait or started.state in ("FAILED", "CANCELLED"):
         report_operation(started)
 
 
@@ -136,7 +126,7 @@ def _start(client: "api.Client", wanted: dict[str, Any]) -> "api.OperationInfo":
         running = error.details.get("operationId")
         if not isinstance(running, str):
             raise
-        raise OperatorError(f"{error} To watch it: watchword task watch {running}") from None
+        raise OperatorError(f"{error} To watch it: watchword operation watch {running}") from None
     except KeyboardInterrupt:
-        out.warn("The operation may have started. See: watchword task list")
+        out.warn("The operation may have started. See: watchword operation list")
         raise

@@ -20,9 +20,9 @@ from watchword.basics.errors import Fault, OperatorError, Reason
 from watchword.cli import output as out
 from watchword.cli.load_rows import InvalidLine, read_rows, sample_rows
 from watchword.cli.local import need_store, wiring
-from watchword.cli.options import json_flag, with_settings
+from watchword.cli.options import format_flags, series, with_settings
 from watchword.cli.run import Command, WrongUse
-from watchword.index.indices import Aspect, Row, check_word
+from watchword.index.indices import Aspect, Row
 from watchword.settings import Settings
 
 if TYPE_CHECKING:
@@ -42,38 +42,29 @@ INDEX_FLAGS = (
 
 
 @click.command(cls=Command)
+@click.argument("series", metavar="[ENTITY.ASPECT]", type=series, required=False)
 @click.argument("file", metavar="[FILE]", required=False)
-@click.option("--entity", help="Entity of the rows, such as dataset.")
-@click.option("--aspect", help="Aspect of the rows, such as operation.")
 @click.option("--demo", is_flag=True, help="Create sample series of the first five known aspects over ninety days.")
 @click.option("--rows", type=click.IntRange(1, MAX_DEMO_ROWS), help=f"Rows per sample series. [default: {DEMO_ROWS}]")
-@json_flag
+@format_flags
 @with_settings(*INDEX_FLAGS)
-def load(
-    file: str | None, entity: str | None, aspect: str | None, demo: bool, rows: int | None, settings: Settings
-) -> None:
-    """Load rows into the index of an aspect from FILE, one JSON object a line; - is standard input.
-
-    It works on the index itself, so run it where the index can be reached; it creates the index if needed. A member
+def load(series: Aspect | None, file: str | None, demo: bool, rows: int | None, settings: Settings) -> None:
+    """It works on the index itself, so run it where the index can be reached; it creates the index if needed. A member
     `_id` is the row's id and is not stored. Without it the id is computed from the line, so loading a file twice
     changes nothing. The first invalid line, or one over 1 MiB, ends the load: only rows before it are loaded.
 
-    Example: watchword index load rows.ndjson --entity dataset --aspect operation
+    Example: watchword index load dataset.operation rows.ndjson
     Example: watchword index load --demo
     """
     if demo:
-        if file is not None or entity is not None or aspect is not None:
-            raise WrongUse("--demo creates its own rows: pass it without FILE, --entity and --aspect.")
+        if series is not None:
+            raise WrongUse("--demo creates its own rows: pass it without ENTITY.ASPECT and FILE.")
         _load_demo(settings, rows or DEMO_ROWS)
         return
-    if file is None or entity is None or aspect is None:
-        raise WrongUse("Pass FILE (or -), --entity and --aspect; or --demo for sample series.")
+    if series is None or file is None:
+        raise WrongUse("Pass ENTITY.ASPECT and FILE (or -), or --demo for sample series.")
     if rows is not None:
         raise WrongUse("--rows needs --demo.")
-    try:
-        series = Aspect(check_word(entity, "--entity"), check_word(aspect, "--aspect"))
-    except Fault as fault:
-        raise WrongUse(fault.message) from None
     _load_file(settings, file, series)
 
 
@@ -167,7 +158,7 @@ def _load_file(settings: Settings, file: str, aspect: Aspect) -> None:
                 ) from None
             loader.flush()
         total = loader.total() if loader.loaded else 0
-        out.say_json({"index": loader.name, "loaded": loader.loaded, "withoutTime": untimed, "rows": total})
+        out.say_data({"index": loader.name, "loaded": loader.loaded, "withoutTime": untimed, "rows": total})
         if not loader.loaded:
             out.say(f"{source} has no rows. Nothing was loaded.")
             return
@@ -191,13 +182,13 @@ def _load_demo(settings: Settings, rows: int) -> None:
                         update(before + loader.loaded, before + loader.loaded)
                 loader.flush()
                 totals[loader.name] = loader.total()
-    out.say_json([{"index": name, "loaded": rows, "rows": total} for name, total in totals.items()])
+    out.say_data([{"index": name, "loaded": rows, "rows": total} for name, total in totals.items()])
     width = max(map(len, totals))
     for name, total in totals.items():
         out.say(f"{name:<{width}}  {total:,} rows")
     out.say(f"Created sample series of {rows:,} rows each over the last ninety days.")
     first = aspects[0]
-    command = f"watchword index truncate {first.entity} {first.name} --older-than 30d --dry-run"
+    command = f"watchword index truncate {first} --older-than 30d --dry-run"
     out.say(f"With the service running, try: {command} --as {settings.root_actor}")
 
 

@@ -16,7 +16,7 @@ from watchword.basics.errors import OperatorError
 from watchword.basics.names import DEFAULT_URL
 from watchword.basics.secret import Secret
 from watchword.cli import output as out
-from watchword.cli.options import json_flag, limit_flag
+from watchword.cli.options import format_flags, global_flag, limit_flags
 from watchword.cli.remote import (
     can_ask,
     complete_profiles,
@@ -25,7 +25,6 @@ from watchword.cli.remote import (
     profile_flag,
     read_token,
     stored_profiles,
-    url_flag,
     with_client,
 )
 from watchword.cli.run import Command, CommandGroup, WrongUse, read_input
@@ -38,15 +37,13 @@ SLOWER_SECONDS = 5
 
 
 @click.command(cls=Command)
-@url_flag
+@global_flag("url")
 @profile_flag("Name of the profile. [default: the server's host, with a number if that is taken]")
 @click.option("--device", is_flag=True, help="Print a code and an address instead of opening a browser.")
 @click.option("--token", "by_token", is_flag=True, help="Prompt for a token instead.")
-@json_flag
+@format_flags
 def login(url: str | None, profile: str | None, device: bool, by_token: bool) -> None:
-    """Sign in to a server and store its token for later commands.
-
-    At a terminal, a browser opens on the server's page, where you compare a code and approve. Without a display, or
+    """At a terminal, a browser opens on the server's page, where you compare a code and approve. Without a display, or
     with --device, the code and the address are printed, for a browser on any machine. The server then creates a
     personal token for this terminal.
 
@@ -188,12 +185,9 @@ def _chosen_profile(profiles: Profiles, url: str | None, name: str | None) -> Pr
 @click.command(cls=Command)
 @profile_flag("Profile to remove. [WATCHWORD_PROFILE; default: the current one]")
 @click.option("--keep-token", is_flag=True, help="Do not revoke the token: other machines use it.")
-@json_flag
+@format_flags
 def logout(profile: str | None, keep_token: bool) -> None:
-    """Revoke the token that `watchword login` stored, and delete it.
-
-    Example: watchword logout
-    """
+    """Example: watchword logout"""
     profiles = stored_profiles()
     name = profile or load_client().profile or profiles.current
     if name is None:
@@ -212,8 +206,7 @@ def logout(profile: str | None, keep_token: bool) -> None:
 
 
 @click.group(cls=CommandGroup)
-def profile() -> None:
-    """List the servers you are signed in to and choose the current one."""
+def profile() -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,8 +227,8 @@ _COLUMNS = out.columns(
 
 
 @profile.command("list")
-@limit_flag()
-@json_flag
+@limit_flags
+@format_flags
 def list_profiles() -> None:
     """List profiles and when their tokens expire.
 
@@ -258,7 +251,7 @@ def _row(profiles: Profiles, one: Profile, *, current: bool) -> _ProfileRow:
 
 @profile.command()
 @click.argument("name", shell_complete=complete_profiles)
-@json_flag
+@format_flags
 def use(name: str) -> None:
     """Make NAME the current profile.
 
@@ -274,10 +267,7 @@ def use(name: str) -> None:
 @click.command(cls=Command)
 @with_client
 def whoami(client: "api.Client") -> None:
-    """Show who the server takes you for, your privileges and your scopes.
-
-    Example: watchword whoami --as alice
-    """
+    """Example: watchword whoami --as alice"""
     me = client.me()
     privileges = client.privileges.granted(me.urn)
     scopes = client.privileges.granted_scopes(me.urn)

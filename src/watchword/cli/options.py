@@ -7,13 +7,15 @@ from functools import reduce, wraps
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from watchword.basics.errors import Fault
 from watchword.basics.files import trust_group
 from watchword.basics.names import USER_PREFIX, check_urn
 from watchword.basics.times import SPAN_FORMS, Duration, parse_span
 from watchword.cli.output import flag
-from watchword.cli.run import WrongUse
+from watchword.cli.run import GlobalOption, WrongUse, global_words
+from watchword.index.indices import Aspect, parse_aspect
 from watchword.settings import TABLE, Setting, load
 
 _BY_NAME = {setting.name: setting for setting in TABLE}
@@ -28,28 +30,38 @@ def add_options(*options: Decorator) -> Decorator:
     return lambda command: reduce(lambda decorated, option: option(decorated), reversed(options), command)
 
 
-def _shared(*names: str, text: str, **how: Any) -> Decorator:
-    """A flag whose value `output.flag` returns; the command does not get it."""
+def _keep(means: tuple[str, Any] | None = None) -> dict[str, Any]:
+    """For a flag whose value `output.flag` returns; the command does not get it. One that `means` a value of another
+    flag sets that; of two, the last one given counts.
+    """
 
     def keep(context: click.Context, parameter: click.Parameter, value: Any) -> None:
-        context.meta[f"watchword.{parameter.name}"] = value
+        name, kept = means or (parameter.name, value)
+        if context.get_parameter_source(str(parameter.name)) is ParameterSource.COMMANDLINE:
+            context.meta[f"watchword.{name}"] = kept
+        elif means is None:
+            context.meta.setdefault(f"watchword.{name}", value)
 
-    return click.option(*names, expose_value=False, callback=keep, help=text, **how)
+    return {"expose_value": False, "callback": keep}
 
 
-_FORMAT = click.Choice(("text", "json"), case_sensitive=False)
-urns_flag = _shared("--urns", is_flag=True, text="On a terminal, show actors by URN instead of by name.")
-yes_flag = _shared("--yes", is_flag=True, text="Do not ask for confirmation.")
-json_flag = add_options(
-    _shared("-o", "--output", type=_FORMAT, text="Output format; -o json is --json."),
-    _shared("--json", "as_json", is_flag=True, text="Print JSON."),
+def global_flag(name: str, **more: Any) -> Decorator:
+    words, how = global_words(name)
+    return click.option(*words, cls=GlobalOption, **how | more)
+
+
+urns_flag = click.option(
+    "--urns", is_flag=True, help="On a terminal, show actors by URN instead of by name.", **_keep()
 )
-
-
-def limit_flag(default: int = 0) -> Decorator:
-    """Add --limit, where 0 is no limit."""
-    text = "Show at most this many; 0 shows all."
-    return _shared("--limit", type=click.IntRange(0), default=default, show_default=True, text=text)
+yes_flag = click.option("--yes", is_flag=True, help="Do not ask for confirmation.", **_keep())
+format_flags = add_options(global_flag("output", **_keep()), global_flag("as_json", **_keep(("output", "json"))))
+limit_flags = add_options(
+    click.option(
+        "--limit", type=click.IntRange(1), default=100, help="Show at most this many. [default: 100]", **_keep()
+    ),
+    click.option("--all", is_flag=True, help="Show all.", **_keep(("limit", None))),
+)
+wait_flag = click.option("--wait/--no-wait", default=True, help="Whether to wait until it ends. [default: wait]")
 
 
 def repeatable(flag: str, name: str, metavar: str, text: str, **how: Any) -> Decorator:
@@ -87,6 +99,22 @@ def actor_urn(word: str) -> str:
 def actor_or_empty(word: str) -> str:
     """An actor, or an empty word, which removes what is set."""
     return word and actor_urn(word)
+
+
+def series(word: str) -> Aspect:
+    """A time series: an aspect of an entity."""
+    try:
+        return parse_aspect(word)
+    except ValueError:
+        raise click.BadParameter("must be ENTITY.ASPECT, such as dataset.operation.") from None
+
+
+def percent(word: str) -> int:
+    """A share, in percent."""
+    number = word.removesuffix("%")
+    if number == word or not number.isdecimal() or int(number) > 100:
+        raise click.BadParameter("must be a percentage from 0% to 100%, such as 5%.")
+    return int(number)
 
 
 def duration(word: str) -> int:

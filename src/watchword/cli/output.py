@@ -1,8 +1,8 @@
 """Print what commands found.
 
 On a terminal: tables fitted to its width, with relative times. In a pipe: complete aligned columns without colour, with
-ISO 8601 times. As JSON: GraphQL's names and ISO times. Text from elsewhere is escaped, so that it cannot act on the
-terminal.
+ISO 8601 times. As JSON, YAML or CSV: GraphQL's names and ISO times. Text from elsewhere is escaped, so that it cannot
+act on the terminal, nor in CSV on a spreadsheet.
 """
 
 import re
@@ -31,6 +31,10 @@ GAP, MIN_SHORTENED = 2, 8
 _UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 _TOKEN = re.compile(r"eyJ[\w-]{10,}[\w.-]*", re.ASCII)
 _UNITS = (("year", 365 * 86_400), ("month", 30 * 86_400), ("day", 86_400), ("hour", 3_600), ("minute", 60))
+# A spreadsheet takes a cell that begins with one of these signs for a formula, some of them after blanks, quotes and in
+# full width. Where its separator is another than ours, a cell may begin within a text.
+_FORMULA = re.compile(r'(?:^|(?<=[;,\t\r\n]))(?=(?:[^\S\t\r\n]|")*[=+\-@\uff1d\uff0b\uff0d\uff20])|^(?=[\t\r\n])')
+_TOKEN_ID = re.compile(r"[A-Za-z0-9+/]{43}=")  # may begin with a plus, and is no formula
 _BARS = "▁▂▃▄▅▆▇█"
 _STYLES = {
     **dict.fromkeys(("ACTIVE", "DONE"), "green"),
@@ -45,9 +49,9 @@ def flag(name: str) -> Any:
     return None if context is None else context.meta.get(f"watchword.{name}")
 
 
-def is_json() -> bool:
-    """Whether the command is to print JSON."""
-    return bool(flag("as_json")) or flag("output") == "json"
+def is_data() -> bool:
+    """Whether the command is to print data for programs: JSON, YAML or CSV."""
+    return flag("output") in {"json", "yaml", "csv"}
 
 
 def one_line(text: str) -> str:
@@ -210,15 +214,64 @@ def on_terminal() -> bool:
 
 
 def say(line: str) -> None:
-    """Print one line on standard output, for people: nothing where JSON is wanted."""
-    if not is_json():
+    """Print one line on standard output, for people: nothing where data is wanted."""
+    if not is_data():
         _print(line)
 
 
-def say_json(value: Any) -> None:
-    """Print JSON where it is wanted."""
-    if is_json():
+def say_data(value: Any) -> None:
+    """Print a record, or a list of them, where data is wanted."""
+    if flag("output") == "json":
         _print(json_text(value))
+    elif isinstance(value, list | tuple):
+        show_stream(value)
+    elif flag("output") == "yaml":
+        _print_yaml(value)
+    elif value is not None:
+        show_stream([value])
+
+
+def show_stream(rows: Iterable[Any], line: Callable[[Any], str] | None = None) -> None:
+    """Print records as they arrive: as JSON an object a line, as YAML items of a list, as CSV lines below a header. For
+    people, print a line for each, where there is one.
+    """
+    names: list[str] | None = None
+    for row in rows:
+        match flag("output"):
+            case "json":
+                _print(json_text(row))
+            case "yaml":
+                _print_yaml([row])
+            case "csv":
+                record = json_value(row)
+                if names is None:
+                    names = list(record)
+                    _print(_csv_line(names))
+                _print(_csv_line([record.get(name) for name in names]))
+            case _ if line is not None:
+                _print(line(row))
+
+
+def _print_yaml(value: Any) -> None:
+    from watchword.declared.policy_file import yaml_text
+
+    sys.stdout.write(yaml_text(json_value(value)))
+
+
+def _csv_line(cells: Sequence[Any]) -> str:
+    import csv
+    import io
+
+    line = io.StringIO()
+    csv.writer(line, lineterminator="").writerow(map(_csv_cell, cells))
+    return line.getvalue()
+
+
+def _csv_cell(value: Any) -> str:
+    if value is None or isinstance(value, int | float):
+        return "" if value is None else json_text(value)
+    text = value if isinstance(value, str) else json_text(value)
+    return text if _TOKEN_ID.fullmatch(text) else _FORMULA.sub("'", text)
 
 
 def _print(line: str) -> None:
@@ -228,7 +281,7 @@ def _print(line: str) -> None:
 def show_result(sentence: str, record: Any) -> None:
     """Print what a command did: a sentence, or a record of it."""
     say(sentence)
-    say_json(record)
+    say_data(record)
 
 
 def undone_by_file(group: str, set_name: str, fix: str) -> str:
@@ -247,17 +300,21 @@ def warn(line: str) -> None:
 
 def show_list(rows: Iterable[Any], columns: Sequence[Column], empty: str) -> None:
     """Print a listing in the form that fits where it goes, up to --limit."""
-    limit = flag("limit")
-    rows = islice(rows, min(limit, sys.maxsize) if limit else None)
-    if is_json():
-        _print_json_list(rows)
+    limit, rows = flag("limit"), iter(rows)
+    shown = islice(rows, min(limit, sys.maxsize) if limit else None)
+    if flag("output") == "json":
+        _print_json_list(shown)
+    elif is_data():
+        show_stream(shown)
     else:
-        show_table(list(rows), columns, empty)
+        show_table(list(shown), columns, empty)
+    if limit and any(True for _ in rows):
+        warn("There are more. To see all, pass --all.")
 
 
 def show_table(found: Sequence[Any], columns: Sequence[Column], empty: str = "") -> None:
     """Print rows, for people or for a pipe."""
-    if is_json():
+    if is_data():
         return
     if not on_terminal():
         lines = [
@@ -273,7 +330,7 @@ def show_table(found: Sequence[Any], columns: Sequence[Column], empty: str = "")
 
 def show_one(record: Any, pairs: Mapping[str, Cell]) -> None:
     """Print one record, a line for each property."""
-    say_json(record)
+    say_data(record)
     show_pairs(pairs)
 
 

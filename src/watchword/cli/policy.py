@@ -27,8 +27,18 @@ from watchword.cli.options import (
     repeatable,
     yes_flag,
 )
-from watchword.cli.remote import confirm, need_confirmation, urn_argument, with_client, with_client_only, with_list
-from watchword.cli.run import Command, CommandGroup, read_input
+from watchword.cli.remote import (
+    complete_actors,
+    complete_groups,
+    completes,
+    confirm,
+    need_confirmation,
+    urn_argument,
+    with_client,
+    with_client_only,
+    with_list,
+)
+from watchword.cli.run import CommandGroup, read_input
 from watchword.client.errors import Unauthorized
 from watchword.notices.webhook_rules import DECLARED, WebhookState
 from watchword.retention.rules import FIELDS as RULE_FIELDS
@@ -47,7 +57,8 @@ _PARTS = (
     ("webhook {}", "webhooks", "id"),
     ("resource {}", "resources", "name"),
 )
-_policy = urn_argument("POLICY", POLICY_PREFIX)
+_complete = completes(lambda client, _: client.policies.list(), prefix=POLICY_PREFIX)
+_policy = urn_argument("POLICY", POLICY_PREFIX, _complete)
 _PRIVILEGE = click.Choice([privilege.name for privilege in Privilege], case_sensitive=False)
 
 
@@ -96,18 +107,18 @@ _PRIVILEGE_COLUMNS = out.columns("PRIVILEGE=name, allows*, includes*")
 
 @click.group(cls=CommandGroup)
 def policy() -> None:
-    """Manage policies: who may do what. POLICY is a URN or the id at its end."""
+    """POLICY is a URN or the id at its end."""
 
 
 @policy.command("list")
-@click.option("--query", help="Policies with these words in name or description.")
+@click.option("--search", metavar="TEXT", help="Words in the name or description.")
 @with_list(urns=True)
-def list_policies(client: "api.Client", query: str | None) -> None:
+def list_policies(client: "api.Client", search: str | None) -> None:
     """List policies.
 
     Example: watchword policy list --json
     """
-    out.show_list(client.policies.list(query=query), _COLUMNS, "No policies.")
+    out.show_list(client.policies.list(query=search), _COLUMNS, "No policies.")
 
 
 @policy.command()
@@ -132,8 +143,8 @@ _with_changes = add_options(
     repeatable(
         "--scope", "scopes", "WORD", "Scope of another service that it grants. Such as reports:read or orders:*."
     ),
-    repeatable("--user", "users", "ACTOR", "User it grants to.", type=actor_or_empty),
-    repeatable("--group", "groups", "GROUP", "Group it grants to."),
+    repeatable("--user", "users", "ACTOR", "User it grants to.", type=actor_or_empty, shell_complete=complete_actors),
+    repeatable("--group", "groups", "GROUP", "Group it grants to.", shell_complete=complete_groups),
     click.option("--all-users/--not-all-users", default=None, help="Whether it grants to every user."),
     click.option("--inactive/--active", default=None, help="Whether the policy grants anything."),
 )
@@ -149,7 +160,7 @@ def create(client: "api.Client", **flags: Any) -> None:
     Example: watchword policy create --name Reports --scope reports:read --group analysts
     """
     urn = client.policies.create(**_with_flags(None, flags))
-    out.show_result(urn, client.policies.get(urn) if out.is_json() else None)
+    out.show_result(urn, client.policies.get(urn) if out.is_data() else None)
 
 
 @policy.command()
@@ -166,7 +177,7 @@ def update(client: "api.Client", urn: str, **flags: Any) -> None:
     need_change(flags)
     found = client.policies.get(urn)
     client.policies.update(urn, **_with_flags(found, flags), revision=found.revision)
-    out.show_result(f"Updated {urn}", client.policies.get(urn) if out.is_json() else None)
+    out.show_result(f"Updated {urn}", client.policies.get(urn) if out.is_data() else None)
 
 
 def _with_flags(found: "api.PolicyInfo | None", flags: dict[str, Any]) -> dict[str, Any]:
@@ -192,7 +203,7 @@ def _with_flags(found: "api.PolicyInfo | None", flags: dict[str, Any]) -> dict[s
 
 
 @policy.command()
-@click.argument("actor", metavar="ACTOR", type=actor_urn)
+@click.argument("actor", metavar="ACTOR", type=actor_urn, shell_complete=complete_actors)
 @_right
 @with_client
 def explain(client: "api.Client", actor: str, right: Right) -> None:
@@ -215,13 +226,13 @@ _HOLDER_COLUMNS = out.columns(
 )
 
 
-@click.command("who-can", cls=Command)
+@policy.command("who-can")
 @_right
 @with_list(urns=True)
 def who_can(client: "api.Client", right: Right) -> None:
     """List who holds PRIVILEGE_OR_SCOPE and through which policy. Suspended actors are listed with their status.
 
-    Example: watchword who-can reports:read
+    Example: watchword policy who-can reports:read
     """
     found = client.privileges.holders(right_name(right), page_size=page_size())
     out.show_list(found, _HOLDER_COLUMNS, "No one.")
@@ -252,14 +263,10 @@ def delete(client: "api.Client", urn: str) -> None:
     out.show_result(f"Deleted {urn}", {"urn": urn, "deleted": True})
 
 
-_file = click.argument("file", type=click.Path(path_type=Path))
-_prune = click.option("--prune", is_flag=True, help="Also remove what the set has and FILE does not declare.")
-
-
 @policy.command()
-@_file
-@_prune
-@click.option("--dry-run", is_flag=True, help="Only show what would change; exit with 3 if anything would.")
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--prune", is_flag=True, help="Also remove what the set has and FILE does not declare.")
+@click.option("--dry-run", is_flag=True, help="Only show what would change; exit with 3 if the set differs from FILE.")
 @yes_flag
 @with_client
 def apply(client: "api.Client", file: Path, prune: bool, dry_run: bool) -> None:
@@ -274,11 +281,14 @@ def apply(client: "api.Client", file: Path, prune: bool, dry_run: bool) -> None:
     """
     if prune:
         need_confirmation()
-    content = read_declared(file).content
+    content = _read_declared(file).content
     apply_file = _applier(client, content)
     _warn_of_missing_groups(client, content)
     if dry_run:
-        _show_drift(apply_file(prune=prune, dry_run=True))
+        plan = apply_file(prune=prune, dry_run=True)
+        _show_applied(plan, "{} to create, {} to update, {} to remove, {} unchanged.")
+        if _changes(plan) or _undeclared(plan):
+            raise click.exceptions.Exit(DRIFT)
         return
     if prune and not out.flag("yes"):
         plan = apply_file(prune=True, dry_run=True)
@@ -289,24 +299,7 @@ def apply(client: "api.Client", file: Path, prune: bool, dry_run: bool) -> None:
     _show_applied(apply_file(prune=prune), "{} created, {} updated, {} removed, {} unchanged.")
 
 
-@policy.command()
-@_file
-@_prune
-@with_client
-def diff(client: "api.Client", file: Path, prune: bool) -> None:
-    """Show what `policy apply FILE` would change; - is standard input.
-
-    Exit code 0: the set is exactly what FILE declares. Exit code 3: it differs, or has what FILE does not declare.
-    Nothing is changed.
-
-    Example: watchword policy diff policies.yaml
-    """
-    content = read_declared(file).content
-    _warn_of_missing_groups(client, content)
-    _show_drift(_applier(client, content)(prune=prune, dry_run=True))
-
-
-def read_declared(file: Path) -> "PolicyFile":
+def _read_declared(file: Path) -> "PolicyFile":
     """Read a policy file; - is standard input."""
     from watchword.declared.policy_file import MAX_BYTES, read_policy_file, read_policy_text
 
@@ -336,17 +329,11 @@ def _applier(client: "api.Client", content: "Json") -> "Callable[..., api.Applie
     return partial(client.policies.apply, **content)
 
 
-def _show_drift(plan: "api.AppliedPolicies") -> None:
-    _show_applied(plan, "{} to create, {} to update, {} to remove, {} unchanged.")
-    if _changes(plan) or _undeclared(plan):
-        raise click.exceptions.Exit(DRIFT)
-
-
 def _show_applied(applied: "api.AppliedPolicies", words: str) -> None:
-    out.say_json(applied)
+    out.say_data(applied)
     changes = _changes(applied)
     for kind, name, before, after in changes:
-        show_change(kind, name, before, after)
+        _show_change(kind, name, before, after)
         if is_account(name) and after is not None and after["set"] is None:
             out.say(
                 "    The file does not declare it. It leaves the set and keeps its tokens: accounts are never removed."
@@ -377,7 +364,7 @@ def _undeclared(applied: "api.AppliedPolicies") -> list[str]:
     return names + [words.format(name) for words, part, _ in _PARTS for name in getattr(applied, f"undeclared_{part}")]
 
 
-def show_change(kind: str, name: str, before: "Json | None", after: "Json | None") -> None:
+def _show_change(kind: str, name: str, before: "Json | None", after: "Json | None") -> None:
     """Print the fields of what is new, or the changed fields of what exists. A field that is absent is null."""
     out.say(f"{_SIGNS.get(kind, '?')} {name}")
     fields = dict.fromkeys([*(after or {}), *(before or {})]) if after is not None else {}
@@ -410,7 +397,7 @@ def export(client: "api.Client", file: Path | None, set_name: str | None) -> Non
 
     Example: watchword policy export policies.yaml
     """
-    from watchword.declared.policy_file import write_policy_file
+    from watchword.declared.policy_file import yaml_text
 
     editable = [policy for policy in client.policies.list() if policy.editable]
     groups = list(client.groups.list())
@@ -436,7 +423,7 @@ def export(client: "api.Client", file: Path | None, set_name: str | None) -> Non
         "webhooks": [_exported_webhook(one) for one in webhooks if one.set in wanted],
         "resources": [{"name": one.name, "id": one.id} for one in resources if one.set in wanted],
     }
-    text = write_policy_file({name: found for name, found in content.items() if found or name == "policies"})
+    text = yaml_text({name: found for name, found in content.items() if found or name == "policies"})
     if set_name is None and (others := ", ".join(sorted(sets - wanted))):
         out.warn(f"Left out policy sets: {others}. Export each with --set NAME.")
     if file is None:

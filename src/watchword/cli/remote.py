@@ -11,27 +11,32 @@ import stat
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime, timedelta
 from functools import cached_property, wraps
-from typing import Any, TypeVar
+from io import StringIO
+from itertools import islice
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from watchword import client as api
 from watchword.basics.errors import OperatorError, Reason
 from watchword.basics.interpreter import without_httpx_command
-from watchword.basics.names import DEFAULT_URL
+from watchword.basics.names import GROUP_PREFIX, USER_PREFIX
 from watchword.basics.secret import Secret
 from watchword.cli.options import (
     CommandFunction,
     Decorator,
     actor_urn,
     add_options,
+    format_flags,
     full_urn,
-    json_flag,
-    limit_flag,
+    global_flag,
+    limit_flags,
+    series,
     urns_flag,
 )
 from watchword.cli.output import flag, one_line, relative, warn
@@ -47,11 +52,16 @@ from watchword.client.profiles import (
 from watchword.client.records import read_claims
 from watchword.settings import reject_unknown
 
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
 T = TypeVar("T")
 MAX_TOKEN_BYTES = 65_536
 EXPIRY_WARNING, EXPIRY_WARNING_PART = timedelta(days=3), 0.8
 """Warn when less than this time and at most the last fifth of a token's lifetime are left."""
 POLL_SECONDS = 0.5
+COMPLETION_SECONDS, MAX_COMPLETED = 2.0, 200
+_PLAIN = re.compile(r"[\w@%+=:,./][\w@%+=:,./-]*", re.ASCII)
 PATIENCE_SECONDS = 120.0
 """How long a server may be unavailable while its operations or events are watched."""
 
@@ -72,33 +82,67 @@ def complete_profiles(_context: click.Context, _parameter: click.Parameter, inco
         return []
 
 
-actor_argument = click.argument("urn", metavar="ACTOR", type=actor_urn)
+Complete = Callable[[click.Context, click.Parameter, str], "list[CompletionItem]"]
 
 
-def urn_argument(name: str, prefix: str) -> Decorator:
+def completes(
+    find: Callable[["api.Client", str], Iterable[Any]],
+    read: Callable[[Any], tuple[str, str | None]] = attrgetter("urn", "name"),
+    prefix: str = "",
+) -> Complete:
+    """Complete ids that the server has, without the prefix: those that begin as typed, or else whose name does.
+
+    Shells put them on the command line as they are, so that one with a sign that a shell acts on is not offered.
+    """
+
+    def complete(context: click.Context, _parameter: click.Parameter, typed: str) -> "list[CompletionItem]":
+        from click.shell_completion import CompletionItem
+
+        caller = ServerFlags(**{field.name: context.params.get(field.name) for field in fields(ServerFlags)})
+        if _reads_input([caller.token_file]):  # not before the command runs
+            return []
+        try:
+            with redirect_stderr(StringIO()), caller.open(timeout=COMPLETION_SECONDS, retries=0) as client:
+                found = dict(read(one) for one in islice(find(client, typed), MAX_COMPLETED))
+        except Exception:  # noqa: BLE001 - errors are reported when a command runs, not while it is typed
+            return []
+        items = [
+            CompletionItem(short, help=title and one_line(title))
+            for word, title in found.items()
+            if _PLAIN.fullmatch(short := word.removeprefix(prefix))
+        ]
+        begin = [item for item in items if item.value.startswith(typed)]
+        return begin or [item for item in items if (item.help or "").lower().startswith(typed.lower())]
+
+    return complete
+
+
+by_id, by_display_name = attrgetter("id", "name"), attrgetter("urn", "display_name")
+complete_actors = completes(lambda client, typed: client.actors.list(prefix=typed), by_display_name, USER_PREFIX)
+complete_groups = completes(lambda client, _: client.groups.list(), prefix=GROUP_PREFIX)
+complete_series = completes(
+    lambda client, _: client.series.list(), lambda size: (f"{size.entity_name}.{size.aspect_name}", None)
+)
+actor_argument = click.argument("urn", metavar="ACTOR", type=actor_urn, shell_complete=complete_actors)
+series_argument = click.argument("series", metavar="ENTITY.ASPECT", type=series, shell_complete=complete_series)
+
+
+def urn_argument(name: str, prefix: str, complete: Complete) -> Decorator:
     """The argument `urn`: a URN, or the part after its prefix."""
-    return click.argument("urn", metavar=name, callback=lambda _c, _p, value: full_urn(value, prefix))
+    return click.argument(
+        "urn", metavar=name, callback=lambda _c, _p, value: full_urn(value, prefix), shell_complete=complete
+    )
 
 
 def profile_flag(text: str) -> Decorator:
     return click.option("--profile", metavar="NAME", help=text, shell_complete=complete_profiles)
 
 
-_PATH = click.Path(readable=False)
-url_flag = click.option(
-    "--url", metavar="URL", help=f"Address of the server. [WATCHWORD_URL; default: the profile's, {DEFAULT_URL}]"
-)
 _connection_flags = add_options(
-    url_flag,
-    click.option(
-        "--as",
-        "as_actor",
-        metavar="NAME",
-        type=actor_urn,
-        help="Act as this user on a server in local mode: a URN, or a name for urn:li:corpuser:NAME.",
-    ),
-    click.option("--token-file", type=_PATH, metavar="FILE", help="File with the caller's token; - is standard input."),
-    profile_flag("Server and token that `watchword login` stored. [WATCHWORD_PROFILE; default: the current one]"),
+    global_flag("url"),
+    global_flag("as_actor", type=actor_urn),
+    global_flag("token_file"),
+    global_flag("profile"),
 )
 
 
@@ -135,7 +179,7 @@ class ServerFlags:
         return self.named_caller or self.target.profile is not None
 
     @contextmanager
-    def open(self, *, anonymous: bool = False) -> "Iterator[api.Client]":
+    def open(self, *, anonymous: bool = False, **how: Any) -> "Iterator[api.Client]":
         """A client whose errors are sentences with a next step. With `anonymous`, no caller is required."""
         profile = self.target.profile
         if not self.has_caller and not anonymous:
@@ -147,7 +191,7 @@ class ServerFlags:
         if profile is not None:
             token = stored_profiles().token(profile)
             _warn_of_expiry(profile, token)
-        with open_client(self.target, token, self.as_actor) as client:
+        with open_client(self.target, token, self.as_actor, **how) as client:
             yield client
 
 
@@ -163,13 +207,13 @@ def with_connection(command: CommandFunction) -> CommandFunction:
 
 
 def with_client(command: CommandFunction) -> CommandFunction:
-    """Add --json, -o and the flags for server and caller; the command gets `client`."""
-    return json_flag(with_client_only(command))
+    """Add -o, --json and the flags for server and caller; the command gets `client`."""
+    return format_flags(with_client_only(command))
 
 
-def with_list(limit: int = 0, *, urns: bool = False) -> Decorator:
-    """Add what `with_client` adds, --limit with this default, and maybe --urns."""
-    return add_options(*([urns_flag] if urns else []), limit_flag(limit), with_client)
+def with_list(*, urns: bool = False) -> Decorator:
+    """Add what `with_client` adds, --limit, --all, and maybe --urns."""
+    return add_options(*([urns_flag] if urns else []), limit_flags, with_client)
 
 
 def with_client_only(command: CommandFunction) -> CommandFunction:
@@ -190,12 +234,14 @@ def _reads_input(values: Iterable[Any]) -> bool:
 
 
 @contextmanager
-def open_client(server: ChosenServer, token: Secret[str] | None, as_actor: str | None = None) -> "Iterator[api.Client]":
+def open_client(
+    server: ChosenServer, token: Secret[str] | None, as_actor: str | None = None, **how: Any
+) -> "Iterator[api.Client]":
     with plain_refusals(server, by_name=as_actor is not None):
         from watchword.client.http_clients import is_encrypted, is_loopback
 
         try:
-            client = api.Client(server.url, token=token, actor=as_actor)
+            client = api.Client(server.url, token=token, actor=as_actor, **how)
         except ValueError as error:
             raise WrongUse(_of_client(str(error))) from None
         if token is not None and not is_encrypted(server.url) and not is_loopback(server.url):
@@ -295,16 +341,16 @@ def patiently(begin: Callable[[], Iterator[T]]) -> Iterator[T]:
 # Arguments of the client whose parameter has another name here; the first that the command has is used.
 _PARAMETERS = {
     "actor_urn": ("actor", "urn"),
+    "all": ("all_actors",),
     "actors.all_users": ("all_users",),
     "actors.groups": ("groups",),
     "actors.users": ("users",),
-    "all": ("all_actors",),
     "delivery_id": ("delivery",),
     "display_name": ("name",),
     "end_time": ("older_than", "until"),
     "group_urn": ("urn",),
     "id": ("id_", "task_id", "session_id", "token_id"),
-    "query": ("contains", "search", "query"),
+    "query": ("search",),
     "task": ("task_id",),
     "url": ("to",),
     "user_urns": ("users",),

@@ -7,17 +7,16 @@ from typing import Any
 import click
 
 from watchword import client as api
-from watchword.authority.declared_parts import DEFAULT_SET
 from watchword.basics.errors import Fault, OperatorError
 from watchword.cli import output as out
-from watchword.cli.options import page_size, yes_flag
-from watchword.cli.policy import DRIFT, declared_fields, read_declared, show_change
-from watchword.cli.remote import confirm, need_confirmation, with_client, with_list
+from watchword.cli.options import need_change, page_size, wait_flag, yes_flag
+from watchword.cli.policy import declared_fields
+from watchword.cli.remote import complete_series, confirm, need_confirmation, with_client, with_list
 from watchword.cli.run import CommandGroup, WrongUse, read_input
 from watchword.cli.watching import report_operation, watch_operation
 from watchword.client.errors import snake_case
 from watchword.retention.gc_recipe import DATAHUB_GC, rules_of_recipe
-from watchword.retention.rules import RULE_PART
+from watchword.retention.rules import Mode
 
 
 def _removes(rule: "api.RetentionRuleInfo") -> str:
@@ -43,15 +42,12 @@ _HOLD_COLUMNS = out.columns(
     out.Column("BY RULE", lambda hold: "yes" if hold.by_rule else "no"),
     "reason*",
 )
-_series = click.argument("series")
+_series = click.argument("series", metavar="ENTITY.ASPECT", shell_complete=complete_series)
 
 
 @click.group(cls=CommandGroup)
 def retention() -> None:
-    """Manage how long the rows of time series are kept, and holds on them.
-
-    SERIES is entity.aspect, in any case, such as dataset.datasetProfile, or '*' for every series.
-    """
+    """ENTITY.ASPECT names a series, in any case, such as dataset.datasetProfile; '*' is every series."""
 
 
 @retention.command("list")
@@ -88,38 +84,34 @@ def show(client: "api.Client", series: str) -> None:
 
 
 @retention.command()
-@click.argument("file", type=click.Path(path_type=Path))
-@click.option("--dry-run", is_flag=True, help="Only show what would change; exit with 3 if anything would.")
+@_series
+@click.option("--keep", help="Never remove rows younger than this, such as 90d.")
+@click.option("--remove-after", help="Remove rows older than this. [default: --keep, without --max-size, --max-rows]")
+@click.option("--max-size", help="Remove the oldest rows beyond this size, such as 20GB.")
+@click.option("--max-rows", type=int, help="Remove the oldest rows beyond this number.")
+@click.option("--keep-last", type=int, help="Keep this many rows of each urn, whatever their age.")
+@click.option("--schedule", help="When it runs, as cron has it, such as '0 3 * * *'.")
+@click.option("--time-zone", help="Time zone of --schedule and --window, such as Europe/Berlin.")
+@click.option("--window", help="Part of the day in which runs work, such as 22:00-06:00.")
+@click.option("--at-most", help="Share of the rows beyond which a run waits for approval, such as 50%.")
+@click.option("--mode", type=click.Choice([mode.value.lower() for mode in Mode]), help="Whether runs remove rows.")
 @with_client
-def apply(client: "api.Client", file: Path, dry_run: bool) -> None:
-    """Create and update the rules that FILE declares under `retention:`; - is standard input.
+def update(client: "api.Client", series: str, **flags: str | int | None) -> None:
+    """Create or change the rule of a series: given flags replace its values, the rest stays. '' or 0 removes a value.
 
-    Other rules stay. Each rule is applied by itself; after an error, apply the file again. For a file that also
-    declares policies, or to remove rules with --prune, use `watchword policy apply`.
+    `watchword policy apply` takes rules from a file, under `retention:`.
 
-    Example: watchword retention apply retention.yaml --dry-run
+    Example: watchword retention update dataset.datasetProfile --keep 90d
     """
-    declared = read_declared(file).declared
-    if declared.set_name != DEFAULT_SET or declared.parts.keys() - {RULE_PART}:
-        raise WrongUse("FILE must have only the key retention. For other keys: watchword policy apply")
-    if not declared[RULE_PART]:
-        raise WrongUse("FILE must declare at least one rule under retention.")
-    before = {rule.series.lower(): declared_fields(rule) for rule in client.retention.list()}
-    wanted = {RULE_PART.key(rule): RULE_PART.written(rule) for rule in declared[RULE_PART]}
-    changed = {key: rule for key, rule in wanted.items() if before.get(key) != rule}
-    changes: list[dict[str, Any]] = []
-    for key, rule in changed.items():
-        if not dry_run:
-            client.retention.set(**{snake_case(name): value for name, value in rule.items()})
-        kind = "UPDATE" if key in before else "CREATE"
-        changes.append({"change": kind, "series": rule["series"], "before": before.get(key), "after": rule})
-        show_change(kind, rule["series"], before.get(key), rule)
-    created, unchanged = len(changed.keys() - before.keys()), len(wanted) - len(changed)
-    words = "{} to create, {} to update, {} unchanged." if dry_run else "{} created, {} updated, {} unchanged."
-    record = {"dryRun": dry_run, "changes": changes, "unchanged": unchanged}
-    out.show_result(words.format(created, len(changed) - created, unchanged), record)
-    if dry_run and changed:
-        raise click.exceptions.Exit(DRIFT)
+    need_change(flags)
+    found = (rule for rule in client.retention.list() if rule.series.lower() == series.lower())
+    values: dict[str, Any] = {"series": series}
+    values |= {snake_case(name): value for rule in found for name, value in declared_fields(rule).items()}
+    values |= {name: value for name, value in flags.items() if value is not None}
+    if not values.get("keep"):
+        raise WrongUse("--keep must say how long rows are kept at least, such as 90d.")
+    rule = client.retention.set(**{name: value for name, value in values.items() if value})
+    out.show_result(f"Updated the retention rule of {rule.series}", rule)
 
 
 @retention.command()
@@ -149,12 +141,12 @@ def holds(client: "api.Client") -> None:
 @retention.command()
 @_series
 @click.option("--reason", required=True, help="Why, for those who want to remove rows.")
-@click.option("--no-wait", is_flag=True, help="Do not wait for operations on the series to end.")
+@wait_flag
 @with_client
-def hold(client: "api.Client", series: str, reason: str, no_wait: bool) -> None:
+def hold(client: "api.Client", series: str, reason: str, wait: bool) -> None:
     """Hold a series: nothing of it is removed, by rule or by hand, until it is released.
 
-    Active operations on it are cancelled, and the command waits until they are over. One that is SWAPPING can no
+    Active operations on it are cancelled, and the command waits for them. One that is SWAPPING can no
     longer be cancelled.
 
     Example: watchword retention hold dataset.datasetProfile --reason "audit 2026-11"
@@ -163,8 +155,8 @@ def hold(client: "api.Client", series: str, reason: str, no_wait: bool) -> None:
     out.say(f"Held. {_hold_words(held.hold)}")
     if series != "*" and not _exists(client, series):
         out.warn(f"There is no index of {series} and no rule for it. Check the spelling: watchword index sizes")
-    operations = [_wait(client, operation, no_wait=no_wait) for operation in held.active_operations]
-    out.say_json({"hold": held.hold, "operations": operations})
+    operations = [_cancelled(client, operation, wait=wait) for operation in held.active_operations]
+    out.say_data({"hold": held.hold, "operations": operations})
 
 
 def _exists(client: "api.Client", series: str) -> bool:
@@ -174,13 +166,13 @@ def _exists(client: "api.Client", series: str) -> bool:
         return refused.reason != "aspect_not_found"
 
 
-def _wait(client: "api.Client", operation: "api.OperationInfo", *, no_wait: bool) -> "api.OperationInfo":
+def _cancelled(client: "api.Client", operation: "api.OperationInfo", *, wait: bool) -> "api.OperationInfo":
     if operation.state == "SWAPPING":
         out.say(f"The operation {operation.id} is replacing the index. It can no longer be cancelled.")
     else:
         out.say(f"The operation {operation.id} is being cancelled.")
-    if no_wait:
-        out.say(f"To see it end: watchword task watch {operation.id}")
+    if not wait:
+        out.say(f"To see it end: watchword operation watch {operation.id}")
         return operation
     ended = watch_operation(client, operation.id)
     out.say(f"The operation {operation.id} is over: {ended.state}. It removes nothing any more.")
@@ -212,7 +204,7 @@ def convert(tool: str, file: Path) -> None:
 
     Example: watchword retention convert datahub-gc recipe.yaml > retention.yaml
     """
-    from watchword.declared.policy_file import MAX_BYTES, read_yaml, write_policy_file
+    from watchword.declared.policy_file import MAX_BYTES, read_yaml, yaml_text
 
     if (name := str(file)) == "-":
         name, content = "standard input", read_input(MAX_BYTES + 1)
@@ -227,7 +219,7 @@ def convert(tool: str, file: Path) -> None:
         out.warn(warning)
     out.say(f"# Made from a recipe of {tool}. In the mode report nothing is removed.")
     out.say("# To remove rows, write mode: enforce. A run beyond atMost, a share of the rows, waits for approval.")
-    click.echo(write_policy_file({"retention": [rule.written() for rule in found.rules]}), nl=False)
+    click.echo(yaml_text({"retention": [rule.written() for rule in found.rules]}), nl=False)
 
 
 def _hold_words(hold: "api.RetentionHold") -> str:
@@ -245,7 +237,7 @@ _WORDS = {
     "WAITING": "would wait for approval",
     "STARTED": "would remove",
 }
-_some_series = click.argument("series", required=False)
+_some_series = click.argument("series", metavar="[ENTITY.ASPECT]", required=False, shell_complete=complete_series)
 
 
 def _marks(plan: "api.SeriesPlanInfo") -> str:
@@ -295,14 +287,14 @@ _SIZE_COLUMNS = out.columns(
 def plan(client: "api.Client", series: str | None) -> None:
     """Show for every series what a run of its rule would remove now, and when the next one is due.
 
-    Of one SERIES, the rows are shown by time. Nothing is removed. In the list, each letter stands for a span of time,
-    the oldest first: x where most rows would go, # where most stay, . without rows.
+    Of one series, the rows are shown by time, with or without a rule. Nothing is removed. In the list, each letter
+    stands for a span of time, the oldest first: x where most rows would go, # where most stay, . without rows.
 
     Example: watchword retention plan
     Example: watchword retention plan dataset.datasetProfile
     """
     found = client.retention.plan(series)
-    if series is None or out.is_json():
+    if series is None or out.is_data():
         out.show_list(found, _PLAN_COLUMNS, "No series.")
         return
     for one in found:
@@ -345,16 +337,16 @@ def _bar(span: "api.PlannedSpan", most: int) -> str:
 
 
 @retention.command()
-@click.argument("series")
+@_series
 @click.option("--approve", is_flag=True, help="Approve the run that waits, or the new one if it would wait.")
-@click.option("--no-wait", is_flag=True, help="Return as soon as the run has started.")
+@wait_flag
 @yes_flag
 @with_client
-def run(client: "api.Client", series: str, approve: bool, no_wait: bool) -> None:
+def run(client: "api.Client", series: str, approve: bool, wait: bool) -> None:
     """Run the rule of a series now, as if it were due, and show progress until it ends.
 
-    In mode report it only reports. Beyond the rule's atMost it waits: look at it with `retention plan SERIES`, then
-    approve it with --approve. Ctrl-C does not stop a run that has started.
+    In mode report it only reports. Beyond the rule's atMost it waits: look at it with `retention plan`, then approve it
+    with --approve. Ctrl-C does not stop a run that has started.
 
     Example: watchword retention run dataset.datasetProfile
     Example: watchword retention run dataset.datasetProfile --approve
@@ -367,10 +359,10 @@ def run(client: "api.Client", series: str, approve: bool, no_wait: bool) -> None
         rows = ran.plan.rows_to_delete
         confirm(f"Remove {rows:,} of {ran.plan.rows:,} rows of {ran.series}? This cannot be undone.")
         ran = client.retention.approve(ran.number, rows)
-    if ran.operation is not None and not no_wait:
+    if ran.operation is not None and wait:
         out.say(f"Run {ran.number} started {ran.operation.id}")
         ended = watch_operation(client, ran.operation.id)
-        out.say_json(replace(ran, state=ended.state, operation=ended))
+        out.say_data(replace(ran, state=ended.state, operation=ended))
         report_operation(ended)
         return
     out.show_result(_outcome(ran), ran)
@@ -394,13 +386,13 @@ def _outcome(ran: "api.RetentionRunInfo") -> str:
                 f"it: watchword retention run {ran.series} --approve"
             )
     if ran.operation is not None:
-        return f"Run {ran.number} started {ran.operation.id}. Watch it: watchword task watch {ran.operation.id}"
+        return f"Run {ran.number} started {ran.operation.id}. Watch it: watchword operation watch {ran.operation.id}"
     return f"Run {ran.number}: {ran.state}"
 
 
 @retention.command()
 @_some_series
-@with_list(100, urns=True)
+@with_list(urns=True)
 def history(client: "api.Client", series: str | None) -> None:
     """List the runs of retention rules, newest first. Show rows removed, rule and requester of each run.
 

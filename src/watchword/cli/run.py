@@ -1,4 +1,4 @@
-"""Run a command: import it, standard streams, one line for an error, exit codes 0, 1 and 2.
+"""Run a command: import it, global flags, standard streams, one line for an error, exit codes 0, 1 and 2.
 
 Imports only what every command needs, so that help and completion stay fast.
 """
@@ -6,7 +6,7 @@ Imports only what every command needs, so that help and completion stay fast.
 import fcntl
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
 from importlib import import_module
 from inspect import cleandoc
@@ -18,16 +18,78 @@ import click
 
 from watchword.basics.errors import Fault, OperatorError
 from watchword.basics.extras import missing_extra
+from watchword.basics.names import DEFAULT_URL
 from watchword.cli.output import is_token, one_line, without_tokens
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
 INTERRUPTED, READER_GONE = 130, 141
+Lazy = MutableMapping[str, tuple[str, str]]
+"""Commands that are not imported yet: the module of each, and the first sentence of its help."""
+_EARLIER, _DEBUG = "watchword.earlier", "watchword.debug"
 _PASTED = (
     "This is a token, not its id, and the shell may have recorded it. To use the token itself, send it to standard "
     "input: watchword token show - or watchword token revoke -"
 )
+
+
+class GlobalOption(click.Option):
+    """A flag that stands before or after the verb. The help of the program describes it, the others only name it."""
+
+
+def _complete_profiles(*given: Any) -> list[str]:
+    from watchword.cli.remote import complete_profiles
+
+    return complete_profiles(*given)
+
+
+_FORMATS = click.Choice(("table", "json", "yaml", "csv"), case_sensitive=False)
+_FILE = click.Path(readable=False)
+_PROFILE = "Server and token that `watchword login` stored. [WATCHWORD_PROFILE; default: the current one]"
+_GLOBAL: dict[str, dict[str, Any]] = {
+    "--url url": {"metavar": "URL", "help": f"The server. [WATCHWORD_URL; default: the profile's, {DEFAULT_URL}]"},
+    "--as as_actor": {"metavar": "NAME", "help": "Act as this user, a name or URN, on a server in local mode."},
+    "--token-file token_file": {
+        "type": _FILE,
+        "metavar": "FILE",
+        "help": "File with the caller's token; - is standard input.",
+    },
+    "--profile profile": {"metavar": "NAME", "shell_complete": _complete_profiles, "help": _PROFILE},
+    "-o --output output": {"type": _FORMATS, "help": "Output format. [default: table]"},
+    "--json as_json": {"is_flag": True, "help": "Short for -o json."},
+    "--debug debug": {"is_flag": True, "help": "Print a traceback after an error."},
+}
+
+
+def global_words(name: str) -> tuple[list[str], dict[str, Any]]:
+    """How `click.option` is called for a global flag."""
+    return next((words.split(), how) for words, how in _GLOBAL.items() if words.endswith(f" {name}"))
+
+
+def _keep_for_command(context: click.Context, parameter: click.Parameter, value: Any) -> None:
+    """Keep a flag that stands before the verb."""
+    if value:
+        flag = parameter.opts[-1]
+        context.meta.setdefault(_EARLIER, []).append(flag if value is True else f"{flag}={value}")
+
+
+def _keep_debug(context: click.Context, _parameter: click.Parameter, value: bool) -> None:
+    context.meta[_DEBUG] = value
+
+
+def _write_options(command: click.Command, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+    """Describe the command's own flags, and name the global ones that it takes."""
+    own, shared = [], []
+    for parameter in command.get_params(ctx):
+        if isinstance(parameter, GlobalOption):
+            shared.append(parameter.opts[-1])
+        elif (record := parameter.get_help_record(ctx)) is not None:
+            own.append(record)
+    with formatter.section("Options"):
+        formatter.write_dl(own)
+    with formatter.section("Global options, see `watchword --help`"):
+        formatter.write_text(" ".join(shared))
 
 
 class Command(click.Command):
@@ -36,10 +98,16 @@ class Command(click.Command):
     """
 
     def __init__(self, *args: Any, **options: Any) -> None:
-        options["help"] = cleandoc(options.get("help") or "").replace("\n\nExample:", "\n\n\b\nExample:")
         super().__init__(*args, **options)
+        self.help = _help(self.help)
+        words, how = global_words("debug")
+        self.params.append(GlobalOption(words, **how, expose_value=False, callback=_keep_debug))
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        _write_options(self, ctx, formatter)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        args = [*ctx.meta.pop(_EARLIER, ()), *args]
         with _errors_of(ctx):
             if any(is_token(word.rpartition("=")[2]) for word in args):
                 self._reject_token(ctx, args)
@@ -65,6 +133,12 @@ class Command(click.Command):
             return super().invoke(ctx)
 
 
+def _help(*parts: str | None) -> str:
+    """The parts as paragraphs, with a line of its own for each example."""
+    text = "\n\n".join(cleandoc(part) for part in parts if part)
+    return text.replace("\n\nExample:", "\n\n\b\nExample:")
+
+
 def _words(value: Any) -> Iterable[Any]:
     return value if isinstance(value, list | tuple) else (value,)
 
@@ -80,29 +154,34 @@ def _errors_of(context: click.Context) -> Iterator[None]:
 
 
 class CommandGroup(click.Group):
-    """A group that imports the module of a `lazy` command when that is called, so that commands start fast.
-
-    `lazy` maps a command to its module and its first sentence: help lists commands without importing them. A test
-    compares the sentences.
+    """A group that imports the module of a `lazy` command when that is called, so that commands start fast, and that
+    finds a command by an alias too.
     """
 
     command_class = Command
 
-    def __init__(self, *args: Any, lazy: Mapping[str, tuple[str, str]] | None = None, **options: Any) -> None:
+    def __init__(
+        self, *args: Any, lazy: Lazy | None = None, aliases: Mapping[str, str] | None = None, **options: Any
+    ) -> None:
         super().__init__(*args, **options)
-        self.lazy = lazy or {}
+        kept: dict[str, Any] = {"expose_value": False, "callback": _keep_for_command}
+        self.params += [GlobalOption(words.split(), **how, **kept) for words, how in _GLOBAL.items()]
+        self.lazy, self.aliases = lazy or {}, aliases or {}
         for name, (_, sentence) in self.lazy.items():
-            self.add_command(click.Command(name, short_help=sentence))  # until the module is imported
+            self.add_command(click.Command(name, help=sentence))  # until the module is imported
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         with _errors_of(ctx):
             return super().parse_args(ctx, args)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        cmd_name = self.aliases.get(cmd_name, cmd_name)
         if cmd_name in self.lazy:
-            module = import_module(f"watchword.cli.{self.lazy[cmd_name][0]}")
-            name = cmd_name.replace("-", "_")
-            self.commands[cmd_name] = getattr(module, f"{name}_" if iskeyword(name) else name)
+            module, sentence = self.lazy.pop(cmd_name)
+            name = f"{cmd_name}_" if iskeyword(cmd_name) else cmd_name
+            command: click.Command = getattr(import_module(f"watchword.cli.{module}"), name)
+            command.help = _help(sentence, command.help)
+            self.commands[cmd_name] = command
         return super().get_command(ctx, cmd_name)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> "list[CompletionItem]":
@@ -110,6 +189,13 @@ class CommandGroup(click.Group):
 
         found = [CompletionItem(name, help=text) for name, text in self._sentences() if name.startswith(incomplete)]
         return [*found, *click.Command.shell_complete(self, ctx, incomplete)]
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        if ctx.parent is None:
+            super().format_options(ctx, formatter)
+        else:
+            _write_options(self, ctx, formatter)
+            self.format_commands(ctx, formatter)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List each command with its whole sentence, which click would cut at the end of the line."""
@@ -211,7 +297,7 @@ class plain_errors:  # noqa: N801 - reads as a word in `with`
             raise SystemExit(INTERRUPTED) from None
         if isinstance(error, Exception) and not isinstance(error, click.ClickException | click.exceptions.Exit):
             context = click.get_current_context(silent=True)
-            if context is not None and context.find_root().params.get("debug"):
+            if context is not None and context.meta.get(_DEBUG):
                 import traceback
 
                 traceback.print_exception(error)
@@ -237,7 +323,7 @@ def _message(error: Exception) -> tuple[str, int]:
         return f"{error.strerror or error}: {error.filename or ''}".rstrip(": ") + _owner_hint(error), 1
     if isinstance(error, ImportError) and (missing := missing_extra("server", "This command")):
         return missing, 1
-    return f"Internal error ({type(error).__name__}). For a traceback, run: watchword --debug …", 1
+    return f"Internal error ({type(error).__name__}). For a traceback, pass --debug.", 1
 
 
 def _owner_hint(error: OSError) -> str:

@@ -28,7 +28,7 @@ from watchword.basics.secret import Secret
 from watchword.cli import output as out
 from watchword.cli.git_history import repository_of, versions
 from watchword.cli.leaks import Leak, files_below, leaks, leaks_in
-from watchword.cli.options import json_flag, yes_flag
+from watchword.cli.options import format_flags, yes_flag
 from watchword.cli.remote import ServerFlags, confirm, need_confirmation, open_client, with_connection
 from watchword.cli.run import Command, WrongUse
 from watchword.client.errors import NotFound, Unauthenticated, Unauthorized
@@ -87,10 +87,10 @@ COLUMNS = out.columns("place, STATUS=verdict.status, NAME=verdict.name*, ACTOR=v
 @click.argument("paths", metavar="PATH...", nargs=-1, required=True)
 @click.option("--revoke", is_flag=True, help="Revoke those that are or may be live. This needs no privilege.")
 @yes_flag
-@json_flag
+@format_flags
 @with_connection
 def scan(paths: tuple[str, ...], revoke: bool, connection: ServerFlags) -> None:
-    """Find tokens in files, folders or standard input (-) and report which are live. Tokens are never printed.
+    """Tokens are never printed.
 
     In a folder with a git repository, its history is searched too: COMMIT:FILE:LINE:COLUMN names the oldest commit.
     Links are followed only where you name them; compressed files are not searched.
@@ -123,7 +123,7 @@ def scan(paths: tuple[str, ...], revoke: bool, connection: ServerFlags) -> None:
             if search.live:
                 confirm(f"Revoke {out.plural(len(search.live), 'token')}? This cannot be undone.")
             search.revoke()
-        if out.is_json():
+        if out.is_data():
             out.show_list([hit.json for hit in search.hits], [], "")
     places = sum(hit.verdict.live for hit in search.hits)
     if places:

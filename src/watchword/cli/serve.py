@@ -18,7 +18,7 @@ from watchword.basics.files import trust_group
 from watchword.basics.interpreter import exit_now
 from watchword.cli import output as out
 from watchword.cli.local import wiring
-from watchword.cli.options import json_flag, setting_flags, with_settings
+from watchword.cli.options import format_flags, setting_flags, with_settings
 from watchword.cli.run import Command, WrongUse, allow_closed_output
 from watchword.settings import TABLE, Settings, load_with_defaults
 
@@ -29,10 +29,7 @@ MAX_HEALTH_BYTES = 65_536
 @click.command(cls=Command)
 @with_settings(*(setting.name for setting in TABLE))
 def serve(settings: Settings) -> None:
-    """Run the service until it is stopped.
-
-    Example: watchword serve --port 8080 --data-dir ./watchword-data
-    """
+    """Example: watchword serve --port 8080 --data-dir ./watchword-data"""
     allow_closed_output()
     wiring.serve(settings)
     exit_now()
@@ -40,23 +37,21 @@ def serve(settings: Settings) -> None:
 
 @click.command(cls=Command)
 @click.option("--url", metavar="URL", help="Check this service. [default: the one that the flags describe]")
-@json_flag
+@format_flags
 @with_settings("host", "port", "tls_cert", "tls_key")
 def health(url: str | None, settings: Settings) -> None:
-    """Check whether a service is healthy; exit with 1 if it is not.
-
-    Without --url, the service on this machine is checked where the settings say it listens, so pass the same flags as
-    `serve`. A service without its search index is degraded but healthy: tokens are issued, verified and revoked without
-    it.
+    """Without --url, the service on this machine is checked where the settings say it listens, so pass the same flags
+    as `serve`. A service without its search index is degraded but healthy: tokens are issued, verified and revoked
+    without it.
 
     Example: watchword health --port 8080
     Example: watchword health --url https://tokens.example.org --json
     """
     status, answer = _ask_health(url, settings)
-    out.say_json(answer)
+    out.say_data(answer)
     if status != 200:
         raise OperatorError(f"The service at {url or settings.listens_at} is {_health_sentence(answer)}.")
-    if not out.is_json():
+    if not out.is_data():
         out.say(_health_sentence(answer))
 
 
@@ -121,18 +116,16 @@ def _health_sentence(answer: Any) -> str:
 
 
 @click.command(cls=Command)
-@json_flag
+@format_flags
 @setting_flags(*(setting.name for setting in TABLE))
 def doctor(**flags: str | None) -> None:
-    """Check settings, store, keys, clock, address and permissions; exit with 1 if anything is BAD.
-
-    It changes nothing and works whether the service runs or not. A running service is checked by its answers, the next
-    start by the settings given here.
+    """It changes nothing and works whether the service runs or not. A running service is checked by its answers, the
+    next start by the settings given here.
 
     Example: watchword doctor --data-dir ./watchword-data
     """
     found = list(_diagnose(flags))
-    out.say_json([{"level": one.level.value, "about": one.about, "what": one.what, "fix": one.fix} for one in found])
+    out.say_data([{"level": one.level.value, "about": one.about, "what": one.what, "fix": one.fix} for one in found])
     for one in found:
         end = "" if one.what.endswith("?") else "."
         fix = f"{end} Fix: {one.fix}" if one.fix else ""

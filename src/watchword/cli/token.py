@@ -1,4 +1,4 @@
-"""`watchword token`: create, derive, edit, rotate and show tokens."""
+"""`watchword token`: create, derive, update, rotate and show tokens."""
 
 import sys
 from collections.abc import Callable, Sequence
@@ -20,14 +20,23 @@ from watchword.cli.options import (
     actor_urn,
     add_options,
     duration,
-    json_flag,
+    format_flags,
     lifetime,
     repeatable,
     setting_flags,
 )
-from watchword.cli.remote import ServerFlags, plain_refusals, read_token, stored_profiles, with_client, with_connection
-from watchword.cli.run import Command, CommandGroup, WrongUse, discard_output, read_input
-from watchword.cli.token_list import list_tokens, revoke
+from watchword.cli.remote import (
+    ServerFlags,
+    complete_actors,
+    plain_refusals,
+    read_token,
+    stored_profiles,
+    with_client,
+    with_connection,
+)
+from watchword.cli.run import CommandGroup, WrongUse, discard_output, read_input
+from watchword.cli.token_list import complete_tokens, list_tokens, revoke
+from watchword.client.errors import BadRequest
 from watchword.client.profiles import ChosenServer
 from watchword.client.records import from_millis
 from watchword.settings import Settings, load
@@ -42,15 +51,14 @@ _SCAN = "Find tokens in files, folders or standard input (-) and report which ar
 
 
 @click.group(cls=CommandGroup, lazy={"scan": ("scan", _SCAN)})
-def token() -> None:
-    """Create, inspect, rotate and revoke tokens."""
+def token() -> None: ...
 
 
 token.add_command(list_tokens)
 
 
 @token.command()
-@click.argument("token_id", metavar="ID")
+@click.argument("token_id", metavar="ID", shell_complete=complete_tokens)
 @with_client
 def show(client: "api.Client", token_id: str) -> None:
     """Show one token by its id or URN, revoked ones included; - reads the id or the token itself from standard input.
@@ -130,9 +138,9 @@ def _with_new_token(command: CommandFunction) -> CommandFunction:
 
 @token.command()
 @click.option("--name", help="Name that says what the token is for.")
-@click.option("--actor", type=actor_urn, help="User it acts as. [default: the caller]")
+@click.option("--actor", type=actor_urn, shell_complete=complete_actors, help="User it acts as. [default: the caller]")
 @_with_new_token
-@json_flag
+@format_flags
 @with_connection
 @click.option("--local", is_flag=True, help="Work on the store itself, on the server's machine; takes the flags below.")
 @setting_flags(*LOCAL_FLAGS)
@@ -176,14 +184,14 @@ def derive(client: "api.Client", wanted: dict[str, Any]) -> None:
 
 
 @token.command()
-@click.argument("token_id", metavar="ID")
+@click.argument("token_id", metavar="ID", shell_complete=complete_tokens)
 @click.option("--name", help="New name.")
 @click.option("--description", help="New description; an empty one is removed.")
 @with_client
-def edit(client: "api.Client", token_id: str, name: str | None, description: str | None) -> None:
+def update(client: "api.Client", token_id: str, name: str | None, description: str | None) -> None:
     """Change the name or description of a token. Limits and expiry cannot be changed: rotate it or create another.
 
-    Example: watchword token edit kOXOJk0rGGlzyLpZKWvq0zVKZ1QOZBZ6cNBhOXFfMsA= --name reports
+    Example: watchword token update kOXOJk0rGGlzyLpZKWvq0zVKZ1QOZBZ6cNBhOXFfMsA= --name reports
     """
     if name is None and description is None:
         raise WrongUse("Pass --name, --description or both.")
@@ -192,11 +200,11 @@ def edit(client: "api.Client", token_id: str, name: str | None, description: str
 
 
 @token.command()
-@click.argument("token_id", metavar="[ID]", required=False)
+@click.argument("token_id", metavar="[ID]", required=False, shell_complete=complete_tokens)
 @click.option("--file", metavar="FILE", help="Rotate the token in this file and store the successor there.")
 @click.option("--overlap", type=duration, help="How long the successor waits for its first use. [default: 1d]")
 @click.option("--grace", type=duration, help="How long the old token stays valid after that. [default: 5m]")
-@json_flag
+@format_flags
 @with_connection
 def rotate(token_id: str | None, file: str | None, connection: ServerFlags, **spans: int | None) -> None:
     """Replace a token with a successor of the same name, actor and limits, without a gap.
@@ -332,7 +340,7 @@ def _expiry(made: "api.TokenInfo") -> out.TimeCell:
 
 
 def _print_created(secret: str, made: "api.TokenInfo") -> None:
-    out.say_json({"accessToken": secret, **out.json_value(made)})
+    out.say_data({"accessToken": secret, **out.json_value(made)})
     if not out.on_terminal():
         out.say(secret)
     else:
@@ -349,14 +357,17 @@ def _print_created(secret: str, made: "api.TokenInfo") -> None:
 token.add_command(revoke)
 
 
-@click.command(cls=Command)
-@click.option("--all", "all_actors", is_flag=True, help="Tokens of every user, not only your own.")
+@token.command()
+@click.option("--all-actors", is_flag=True, help="Tokens of every user, not only your own.")
 @with_client
 def overview(client: "api.Client", all_actors: bool) -> None:
     """Show how many tokens there are, when they expire and how they are used.
 
-    Example: watchword overview
-    Example: watchword overview --all --json
+    With --all-actors, also how many came from DataHub. When none of these is live any more, DataHub's salt can be
+    removed.
+
+    Example: watchword token overview
+    Example: watchword token overview --all-actors --json
     """
     found = client.tokens.overview(all=all_actors)
     pairs: dict[str, out.Cell] = {
@@ -369,7 +380,20 @@ def overview(client: "api.Client", all_actors: bool) -> None:
         pairs["Denials, 30 days"] = _chart(found.denials_by_day)
         pairs["Failed sign-ins"] = _chart(found.failed_sign_ins_by_day)
     pairs["Most created by"] = [f"{owner.actor_name or owner.actor_urn} {owner.count:,}" for owner in found.owners]
-    out.show_one(found, pairs)
+    imported = _imported(client) if all_actors else None
+    if imported is not None and imported.tokens:
+        pairs |= out.attributes(imported, "From DataHub=tokens, Live of these=live, Used in 30 days=used_in_30_days")
+        pairs |= out.attributes(imported, "Without expiry=never_expiring, Last expires=last_expires_at")
+        pairs |= out.attributes(imported, "Last import=last_changed_at")
+        pairs["DataHub's salt"] = "set" if imported.has_salt else "not set: every imported token is rejected"
+    out.show_one({**out.json_value(found), "imported": out.json_value(imported)} if all_actors else found, pairs)
+
+
+def _imported(client: "api.Client") -> "api.ImportStatusInfo | None":
+    try:
+        return client.tokens.import_status()
+    except BadRequest:  # a server without imports
+        return None
 
 
 def _chart(days: "Sequence[api.DayCountInfo]", width: int = 1) -> str:

@@ -24,7 +24,16 @@ from watchword.cli.options import (
     time_ahead,
     yes_flag,
 )
-from watchword.cli.remote import confirm, explain, need_confirmation, with_client, with_list
+from watchword.cli.remote import (
+    by_id,
+    complete_actors,
+    completes,
+    confirm,
+    explain,
+    need_confirmation,
+    with_client,
+    with_list,
+)
 from watchword.cli.run import Command, WrongUse, read_input
 from watchword.client.errors import BadRequest, Conflict, NotFound, Unauthorized
 from watchword.tokens.filters import SortField
@@ -39,6 +48,12 @@ _COLUMNS = out.columns(
     out.Column("EXPIRES", lambda token: out.TimeCell(token.expires_at, "never")),
     "USED=last_used_at",
     out.Column("ACTOR", "actor_urn", name="actor_name"),
+)
+complete_tokens = completes(
+    lambda client, typed: client.tokens.list(
+        api.TokenFilter("actorUrn", client.me().urn), api.TokenFilter("text", typed, condition="CONTAIN")
+    ),
+    by_id,
 )
 _SORT = click.Choice([field.value.word for field in SortField], case_sensitive=False)
 
@@ -56,15 +71,18 @@ class _Filter:
 _FROM_NOW, _AGO = "A date, a time, or a duration from now.", "A date, a time, or a duration back."
 _STATUS = click.Choice([*(status.name for status in TokenStatus), SUSPENDED], case_sensitive=False)
 _FILTERS = (
-    _Filter("--actor", "actorUrn", "EQUAL", "Tokens that act as this user.", type=actor_urn),
-    _Filter("--owner", "ownerUrn", "EQUAL", "Tokens that this user created.", type=actor_urn),
+    _Filter(
+        "--actor", "actorUrn", "EQUAL", "Tokens that act as this user.", type=actor_urn, shell_complete=complete_actors
+    ),
+    _Filter(
+        "--owner", "ownerUrn", "EQUAL", "Tokens that this user created.", type=actor_urn, shell_complete=complete_actors
+    ),
     _Filter("--status", "effectiveStatus", "IN", "Repeatable. [default: all but REVOKED]", type=_STATUS, multiple=True),
     _Filter(
         "--search", "text", "CONTAIN", "Text in name, description, id, actor or owner, in any case.", metavar="TEXT"
     ),
     _Filter("--scope", "scope", "EQUAL", "Tokens that name this scope."),
     _Filter("--network", "lastNetwork", "EQUAL", "Tokens last used from this network.", metavar="CIDR"),
-    _Filter("--name-contains", "name", "CONTAIN", "Tokens with this text in their name."),
     _Filter("--expires-before", "expiresAt", "LESS_THAN", _FROM_NOW, type=time_ahead),
     _Filter("--expires-after", "expiresAt", "GREATER_THAN_OR_EQUAL_TO", _FROM_NOW, type=time_ahead),
     _Filter("--created-before", "createdAt", "LESS_THAN", _AGO, type=time_ago),
@@ -107,7 +125,7 @@ def with_selection(command: CommandFunction) -> CommandFunction:
         given = {one.name: flags.pop(one.name) for one in _FILTERS}
         return command(*args, selection=TokenFlags(all_actors, given), **flags)
 
-    all_actors = click.option("--all", "all_actors", is_flag=True, help="Tokens of every user, not only your own.")
+    all_actors = click.option("--all-actors", is_flag=True, help="Tokens of every user, not only your own.")
     return add_options(all_actors, *(one.option for one in _FILTERS))(run)
 
 
@@ -117,10 +135,10 @@ def with_selection(command: CommandFunction) -> CommandFunction:
 @click.option("--descending", is_flag=True, help="Sort in descending order.")
 @with_list(urns=True)
 def list_tokens(client: "api.Client", selection: TokenFlags, sort: str | None, descending: bool) -> None:
-    """List your own tokens, or those of --actor, --owner or --all.
+    """List your own tokens, or those of --actor, --owner or --all-actors.
 
     Example: watchword token list --status active --expires-before 7d
-    Example: watchword token list --all --unused-for 90d --json --as admin
+    Example: watchword token list --all-actors --unused-for 90d --json --as admin
     """
     sort, descending = sort or "expiresAt", descending or sort is None
     found = client.tokens.list(*selection.where(client), sort=sort, descending=descending, page_size=page_size())
@@ -129,7 +147,7 @@ def list_tokens(client: "api.Client", selection: TokenFlags, sort: str | None, d
 
 
 @click.command(cls=Command)
-@click.argument("token_ids", metavar="[ID]...", nargs=-1)
+@click.argument("token_ids", metavar="[ID]...", nargs=-1, shell_complete=complete_tokens)
 @with_selection
 @click.option("--cascade", is_flag=True, help="Also revoke tokens that were created with one of them.")
 @click.option("--dry-run", is_flag=True, help="Only show what would be revoked: a tree by ids, numbers by flags.")
@@ -140,33 +158,36 @@ def revoke(
 ) -> None:
     """Revoke tokens and everything derived from them. From then on every instance rejects them.
 
-    By ID or URN, each token is revoked and reported separately, without a question; with --dry-run, those that would be
-    revoked with it are shown as a tree. A - reads from standard input: ids, one a line or as `token list --json` prints
-    them, or a token itself.
+    By ID or URN, each token is revoked and reported separately; with --dry-run, those that would be revoked with it are
+    shown as a tree. A - reads from standard input: ids, one a line or as `token list --json` prints them, or a token
+    itself.
 
     By flags, which work as for `token list`, all matching tokens are revoked together or none is: the command shows how
     many tokens of which users match, asks, and prints a receipt.
 
     Example: watchword token revoke kOXOJk0rGGlzyLpZKWvq0zVKZ1QOZBZ6cNBhOXFfMsA=
     Example: watchword token revoke kOXOJk0rGGlzyLpZKWvq0zVKZ1QOZBZ6cNBhOXFfMsA= --cascade --dry-run
-    Example: watchword token revoke - < leaked-token
+    Example: watchword token revoke - --yes < leaked-token
     Example: watchword token revoke --actor urn:li:corpuser:mallory
-    Example: watchword token revoke --all --unused-for 90d --yes
+    Example: watchword token revoke --all-actors --unused-for 90d --yes
     """
-    if selection.is_given:
-        if token_ids:
-            raise WrongUse("Pass ids, or flags that select tokens, not both.")
-        _revoke_selected(client, selection, cascade=cascade, dry_run=dry_run)
-    elif not token_ids:
+    if selection.is_given and token_ids:
+        raise WrongUse("Pass ids, or flags that select tokens, not both.")
+    if not selection.is_given and not token_ids:
         raise WrongUse("Which tokens? Pass their ids, or flags such as --actor urn:li:corpuser:alice.")
-    elif dry_run:
-        _preview_each(client, list(_read_ids(token_ids)), cascade=cascade)
-    else:
-        _revoke_each(client, token_ids, cascade=cascade)
+    need_confirmation()
+    if selection.is_given:
+        _revoke_selected(client, selection, cascade=cascade, dry_run=dry_run)
+        return
+    words = list(_read_ids(token_ids))
+    if dry_run:
+        _preview_each(client, words, cascade=cascade)
+        return
+    confirm(f"Revoke {out.plural(len(words), 'token')}? This cannot be undone.")
+    _revoke_each(client, words, cascade=cascade)
 
 
 def _revoke_selected(client: "api.Client", selection: TokenFlags, *, cascade: bool, dry_run: bool) -> None:
-    need_confirmation()
     where = selection.where(client)
     plan = client.tokens.plan_revocation(*where, all=selection.all_actors, cascade=cascade)
     if plan.count:
@@ -175,7 +196,7 @@ def _revoke_selected(client: "api.Client", selection: TokenFlags, *, cascade: bo
     if dry_run:
         out.show_result("This was a dry run. Nothing was revoked.", plan)
         return
-    if not plan.count and not out.is_json():
+    if not plan.count and not out.is_data():
         return
     confirm(f"Revoke {out.plural(plan.count, 'token')}? This cannot be undone.")
     confirmed = None if out.flag("yes") else plan.count  # a user confirmed this number; a script saw none
@@ -190,7 +211,7 @@ def _preview_each(client: "api.Client", words: list[str], *, cascade: bool) -> N
     plan = client.tokens.plan_revocation(ids=ids, cascade=cascade)
     tree = list(_family(client, ids, cascade=cascade))
     tokens = [{**out.json_value(one), "depth": depth} for depth, one in tree]
-    out.say_json({**out.json_value(plan), "tokens": tokens})
+    out.say_data({**out.json_value(plan), "tokens": tokens})
     for depth, one in tree:
         out.say(f"{'  ' * depth}{one.id}  {one.status}  {one.name}  {one.actor_urn}")
     if len(tree) == MAX_SHOWN_FAMILY:
@@ -219,11 +240,11 @@ def _family(client: "api.Client", ids: list[str], *, cascade: bool) -> "Iterator
         waiting += [(depth + 1, found) for found in reversed(below.values()) if cascade or found.status == "ACTIVE"]
 
 
-def _revoke_each(client: "api.Client", token_ids: Iterable[str], *, cascade: bool) -> None:
+def _revoke_each(client: "api.Client", words: list[str], *, cascade: bool) -> None:
     failed = False
     revoked: list[str] = []
     try:
-        for number, word in enumerate(_read_ids(token_ids), 1):
+        for number, word in enumerate(words, 1):
             token_id = _revoke_one(client, number, word, cascade=cascade)
             if token_id is None:
                 failed = True
@@ -232,7 +253,7 @@ def _revoke_each(client: "api.Client", token_ids: Iterable[str], *, cascade: boo
             out.say(f"Revoked {token_id}")
             sys.stdout.flush()
     finally:
-        out.say_json([{"id": token_id, "revoked": True} for token_id in revoked])
+        out.say_data([{"id": token_id, "revoked": True} for token_id in revoked])
     if failed:
         raise SystemExit(1)
 

@@ -95,7 +95,7 @@ def task_status(client: "api.Client", task_id: str) -> "api.TaskInfo":
     if found is None:
         raise OperatorError(
             f"Could not get task status for {task_id}: there is no such task, or the search index does not answer. "
-            "To list operations: watchword task list"
+            "To list operations: watchword operation list"
         )
     return found
 
@@ -115,11 +115,11 @@ def watch_task(client: "api.Client", task_id: str) -> "api.TaskInfo":
 def _show_progress(task_id: str, poll: Callable[[], Iterator[T]], progress_of: Callable[[T], OperationProgress]) -> T:
     has_bar = out.on_terminal() and not out.console().is_dumb_terminal
     try:
-        with nullcontext(lambda _: None) if out.is_json() else _bar() if has_bar else _lines() as show:
+        with nullcontext(lambda _: None) if out.is_data() else _bar() if has_bar else _lines() as show:
             for one in patiently(poll):
                 show(progress_of(one))
     except KeyboardInterrupt:
-        out.warn(f"The operation continues. To watch it again: watchword task watch {task_id}")
+        out.warn(f"The operation continues. To watch it again: watchword operation watch {task_id}")
         raise
     return one
 
@@ -204,7 +204,7 @@ def report_operation(operation: "api.OperationInfo") -> None:
 
 
 def report_task(task: "api.TaskInfo") -> None:
-    out.say_json(task)
+    out.say_data(task)
     if task.failed:
         reasons = "; ".join([*([task.error] if task.error else []), *task.failures[:3]])
         raise OperatorError(f"The task {task.task_id} failed: {reasons}")

@@ -14,8 +14,8 @@ from watchword.cli.options import (
     actor_or_empty,
     add_options,
     duration,
+    format_flags,
     full_urn,
-    json_flag,
     need_change,
     page_size,
     repeatable,
@@ -23,7 +23,7 @@ from watchword.cli.options import (
     with_settings,
     yes_flag,
 )
-from watchword.cli.remote import confirm, with_client, with_list
+from watchword.cli.remote import by_id, complete_actors, complete_groups, completes, confirm, with_client, with_list
 from watchword.cli.run import CommandGroup, WrongUse
 from watchword.notices.mail_rules import MailKind, SendResult, one_line
 
@@ -45,17 +45,31 @@ _DELIVERIES = out.columns(
     out.Column("ATTEMPTS", lambda delivery: len(delivery.attempts)),
     out.Column("LAST", _result, free=True),
 )
-_webhook = click.argument("id_", metavar="WEBHOOK")
+_complete = completes(lambda client, _: client.webhooks.list(), by_id)
+_webhook = click.argument("id_", metavar="WEBHOOK", shell_complete=_complete)
 _filter = add_options(
     repeatable("--action", "actions", "WORD", "Send events with this action. token.* sends all of a kind."),
-    repeatable("--actor", "actor_urns", "ACTOR", "Send events by this actor.", type=actor_or_empty),
-    repeatable("--group", "group_urns", "GROUP", "Send events about tokens of this group's members."),
+    repeatable(
+        "--actor",
+        "actor_urns",
+        "ACTOR",
+        "Send events by this actor.",
+        type=actor_or_empty,
+        shell_complete=complete_actors,
+    ),
+    repeatable(
+        "--group",
+        "groups",
+        "GROUP",
+        "Send events about tokens of this group's members.",
+        shell_complete=complete_groups,
+    ),
 )
 
 
 @click.group(cls=CommandGroup)
 def webhook() -> None:
-    """Send events to other services. WEBHOOK is the id of a webhook."""
+    """WEBHOOK is the id of a webhook."""
 
 
 @webhook.command()
@@ -179,7 +193,7 @@ def delete(client: "api.Client", id_: str) -> None:
 @webhook.command()
 @_webhook
 @click.option("--waiting", is_flag=True, help="Only those that were not accepted yet.")
-@with_list(100)
+@with_list()
 def deliveries(client: "api.Client", id_: str, waiting: bool) -> None:
     """List the deliveries of a webhook, newest first. --json has each attempt with its answer.
 
@@ -191,19 +205,19 @@ def deliveries(client: "api.Client", id_: str, waiting: bool) -> None:
 
 @webhook.command()
 @_webhook
-@click.option("--delivery", metavar="ID", help="Send this delivery again.")
+@click.argument("delivery", metavar="[DELIVERY]", required=False)
 @click.option("--since", type=time_ago, help="Send all events since a date, a time, or a duration back such as 1d.")
 @with_client
 def replay(client: "api.Client", id_: str, delivery: str | None, since: datetime | None) -> None:
-    """Send deliveries again: one, all events since a time, or, without a flag, all waiting deliveries.
+    """Send deliveries again: the one with the id DELIVERY, all events since a time, or all waiting deliveries.
 
     A stopped webhook resumes.
 
     Example: watchword webhook replay chat --since 2d
-    Example: watchword webhook replay chat --delivery 1042
+    Example: watchword webhook replay chat 1042
     """
     if delivery is not None and since is not None:
-        raise WrongUse("Pass --delivery or --since, not both.")
+        raise WrongUse("Pass DELIVERY or --since, not both.")
     done = client.webhooks.replay(id_, delivery_id=delivery, since=since)
     out.show_result(f"{done.queued:,} {'delivery' if done.queued == 1 else 'deliveries'} to send.", done)
     if done.until is not None:
@@ -225,7 +239,7 @@ def _given(wanted: dict[str, Any]) -> dict[str, Any]:
 
 def _show_new(made: "api.NewWebhook") -> None:
     out.show_result(made.secret.reveal(), {"id": made.webhook.id, "secret": made.secret.reveal()})
-    if not out.is_json():
+    if not out.is_data():
         out.warn(f"This is the secret of the webhook {made.webhook.id}. It is not shown again.")
 
 
@@ -239,32 +253,39 @@ _PREFERENCES = out.columns(
 
 
 @click.group(cls=CommandGroup)
-def mail() -> None:
-    """Choose the mail you get, and test the mail server."""
+def mail() -> None: ...
 
 
-@mail.command()
-@click.option("--off", type=_KIND, multiple=True, help="Get no more mail of this kind. Repeatable.")
-@click.option("--on", type=_KIND, multiple=True, help="Get mail of this kind again. Repeatable.")
-@with_client
-def preferences(client: "api.Client", off: tuple[str, ...], on: tuple[str, ...]) -> None:
-    """Show which kinds of mail you want, after switching some off or on, and which of them the server sends.
+@mail.command("list")
+@with_list()
+def list_preferences(client: "api.Client") -> None:
+    """List the kinds of mail: which of them you want, and which the server sends.
 
-    Example: watchword mail preferences --off new-network
+    Example: watchword mail list
     """
-    if set(off) & set(on):
-        raise WrongUse("--off and --on must not name the same kind.")
+    out.show_list(client.mail_preferences.list(), _PREFERENCES, "")
+
+
+@mail.command("update")
+@repeatable("--off", "off", "KIND", "Get no more mail of this kind.", type=_KIND)
+@repeatable("--on", "on", "KIND", "Get mail of this kind again.", type=_KIND)
+@with_client
+def update_preferences(client: "api.Client", off: tuple[str, ...], on: tuple[str, ...]) -> None:
+    """Choose the kinds of mail that you get; then list them.
+
+    Example: watchword mail update --off new-network
+    """
+    if set(off) & set(on) or not off + on:
+        raise WrongUse("Pass --off KIND, --on KIND or both, for different kinds.")
     found = client.mail_preferences.list()
-    if off or on:
-        unwanted = {preference.kind for preference in found if not preference.enabled} | set(off)
-        client.mail_preferences.update(sorted(unwanted - set(on)))
-        found = client.mail_preferences.list()
-    out.show_list(found, _PREFERENCES, "")
+    unwanted = {preference.kind for preference in found if not preference.enabled} | set(off)
+    client.mail_preferences.update(sorted(unwanted - set(on)))
+    out.show_list(client.mail_preferences.list(), _PREFERENCES, "")
 
 
 @mail.command("test")
 @click.argument("address", metavar="ADDRESS")
-@json_flag
+@format_flags
 @with_settings("smtp_url", "smtp_from", "smtp_ca_file", "public_url")
 def send_test(address: str, settings: "Settings") -> None:
     """Send a test mail, with the settings of this server.

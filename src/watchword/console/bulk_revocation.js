@@ -195,7 +195,7 @@ const inWords = (error) =>
   error instanceof ApiError && error.field === "all"
     ? new Error(
         "The filters match every live token. Narrow them; to revoke all tokens, use the command line: watchword " +
-          "token revoke --all.",
+          "token revoke --all-actors.",
       )
     : error;
 

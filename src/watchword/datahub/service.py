@@ -225,7 +225,7 @@ class DataHubImport:
         if not missing or self._options.tokens_only or self._options.at_most == ALL:
             return None
         words = " and no ".join(missing)
-        return f"The source has no {words}, although some came from it. {_UNTOUCHED} To accept it: --at-most {ALL}."
+        return f"The source has no {words}, although some came from it. {_UNTOUCHED} To accept it: --at-most {ALL}%."
 
     async def _apply_parts(self, entities: list[Entity]) -> None:
         """A few at a time, so that no transaction is long."""
@@ -304,7 +304,7 @@ class DataHubImport:
         most = max(1, live * options.at_most // 100) if options.at_most else 0
         if len(gone) > most:
             self._report.refusal = (
-                f"{len(gone):,} of {live:,} imported live tokens are gone in DataHub; --at-most {options.at_most} "
+                f"{len(gone):,} of {live:,} imported live tokens are gone in DataHub; --at-most {options.at_most}% "
                 f"allows {most:,}. {_UNTOUCHED}"
             )
         return gone

@@ -80,9 +80,9 @@ def read_yaml(content: bytes, name: str) -> Any:
     return _Reader(name).plain(content)
 
 
-def write_policy_file(content: Mapping[str, Any]) -> str:
-    """The file with this content: plain values."""
-    text: str = yaml.dump(dict(content), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
+def yaml_text(content: Any) -> str:
+    """Plain values as YAML."""
+    text: str = yaml.dump(content, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
     return ACTING.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 

@@ -231,7 +231,7 @@ def compose(mail: Mail, url: str, *, has_console: bool = True) -> MailText:
     ending = [f"And {mail.more:,} more.", advice] if mail.more else [advice]
     footer = [
         f"This mail is for {one_line(mail.recipient)}, from Watchword at {url}",
-        f"To get no more of this kind: watchword mail preferences --off {mail.kind.value}",
+        f"To get no more of this kind: watchword mail update --off {mail.kind.value}",
     ]
     shown = ("\n".join(filter(None, [*lines, link])) for lines, link in blocks)
     text = "\n\n".join([f"{heading}.", *shown, *ending, "-- \n" + "\n".join(footer)])

@@ -64,7 +64,7 @@ def load_master_key(path: Path, *, create: bool) -> Secret[bytes]:
     except FileNotFoundError:
         raise MasterKeyError(
             f"There is no master key at {path}. Put the key of this store there, or create one for a new store: "
-            f"watchword keys master {path}"
+            f"watchword key new-master {path}"
         ) from None
     except (OSError, UnicodeDecodeError):
         raise MasterKeyError(f"The master key at {path} cannot be read.") from None

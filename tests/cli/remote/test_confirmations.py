@@ -11,17 +11,18 @@ from tests.cli.test_help import COMMANDS
 from tests.support.server import ADMIN, Server, watchword
 
 PRUNED = "set: kept-{0}\npolicies: []\n"
-# The arguments of each such command; {0} is a name of the test's own.  `task cancel` has its test in test_task.py.
+# The arguments of each such command; {0} is a name of the test's own. For `operation cancel` see test_operation.py.
 DESTROYING = {
     "account delete": ["{0}"],
     "actor offboard": ["{0}"],
     "group delete": ["{0}"],
-    "index truncate": ["dataset", "operation", "--older-than", "30d"],
+    "index truncate": ["dataset.operation", "--older-than", "30d"],
     "policy apply": ["-", "--prune"],
     "policy delete": ["{0}"],
     "retention delete": ["chart.{0}"],
     "retention run": ["chart.{0}", "--approve"],
-    "task cancel": ["node:1"],
+    "session end": ["{0}"],
+    "operation cancel": ["node:1"],
     "token revoke": ["--actor", "{0}"],
     "token scan": ["-", "--revoke"],
     "webhook delete": ["{0}"],
@@ -31,7 +32,7 @@ WITHOUT_PREVIEW = set(DESTROYING) - {"actor offboard", "index truncate", "policy
 
 def test_every_command_that_destroys_is_listed_here() -> None:
     assert {words.removeprefix("watchword ") for words, one in COMMANDS.items() if _asks(one.params)} == set(DESTROYING)
-    verbs = {"delete", "offboard", "cancel", "truncate", "prune", "purge"}
+    verbs = {"delete", "offboard", "cancel", "truncate", "prune", "purge", "revoke", "end"}
     assert [words for words, one in COMMANDS.items() if verbs & set(words.split()) and not _asks(one.params)] == []
 
 
@@ -53,11 +54,11 @@ def made(run: Run) -> str:
     policy = f"{{id: {name}-x, name: x, scopes: [a:b], actors: {{users: [urn:li:corpuser:{name}]}}}}"
     declared = f"set: kept-{name}\npolicies:\n  - {policy}\n"
     for words, stdin in (
-        (["account", "create", "--id", name, "--name", name], None),
+        (["account", "create", name, "--name", name], None),
         (["group", "create", name, "--name", name], None),
         (["policy", "apply", "-"], declared),
         (["policy", "apply", "-"], declared.replace("kept", "also").replace(f"{name}-x", name)),
-        (["retention", "apply", "-"], f"retention:\n  - {{series: chart.{name}, keep: 7d}}\n"),
+        (["retention", "update", f"chart.{name}", "--keep", "7d"], None),
         (["webhook", "create", name, "--name", name, "--to", "https://8.8.8.8/"], None),
     ):
         ran = run(*words, stdin=stdin)
@@ -65,7 +66,7 @@ def made(run: Run) -> str:
     return name
 
 
-@pytest.mark.parametrize("command", sorted(set(DESTROYING) - {"task cancel"}))
+@pytest.mark.parametrize("command", sorted(set(DESTROYING) - {"operation cancel"}))
 def test_command_that_destroys_refuses_without_a_terminal_and_without_yes(
     server: Server, run: Run, made: str, command: str
 ) -> None:

@@ -1,5 +1,6 @@
 """Conventions of the command line: durations, limits, case, names, standard input, following, TLS hints."""
 
+import csv
 import json
 import re
 import sqlite3
@@ -17,6 +18,7 @@ from tests.support.terminal import Terminal
 from tests.support.waiting import until
 from watchword.basics.times import parse_span
 from watchword.cli.output import json_value
+from watchword.declared.policy_file import read_yaml
 
 Done = Callable[..., str]
 DAY = 86_400_000
@@ -44,16 +46,78 @@ def test_token_lifetime_takes_every_form_of_a_duration(done: Done, duration: str
 @pytest.mark.parametrize(
     "words",
     [
-        ("token", "list"), ("token", "list", "--all"), ("event", "list"), ("task", "list"), ("policy", "list"),
-        ("group", "list"), ("actor", "list"), ("account", "list"), ("event", "actions"), ("policy", "privileges"),
-        ("index", "sizes"), ("who-can", "manage_policies"),
+        ("token", "list"), ("token", "list", "--all-actors"), ("event", "list"), ("operation", "list"),
+        ("policy", "list"), ("group", "list"), ("actor", "list"), ("account", "list"), ("event", "actions"),
+        ("policy", "privileges"), ("index", "sizes"), ("policy", "who-can", "manage_policies"),
     ],
     ids=" ".join,
 )  # fmt: skip
-def test_limit_zero_shows_everything_and_o_json_is_json(server: Server, done: Done, words: tuple[str, ...]) -> None:
+def test_all_shows_everything_and_o_json_is_json(server: Server, run: Run, done: Done, words: tuple[str, ...]) -> None:
     server.create(ADMIN)
-    everything = json.loads(done(*words, "--limit", "0", "-o", "json"))
-    assert len(json.loads(done(*words, "--limit", "1", "--json"))) == min(1, len(everything))
+    everything = json.loads(done(*words, "--all", "-o", "json"))
+    assert len(json.loads(run(*words, "--limit", "1", "--json").stdout)) == min(1, len(everything))
+
+
+def test_list_says_when_there_is_more(server: Server, run: Run, actor: str) -> None:
+    made = [server.create(ADMIN, of=actor)["metadata"]["id"] for _ in range(3)]
+    words = ("token", "list", "--actor", actor, "--json")
+    first = run(*words, "--limit", "2")
+    assert (first.returncode, len(json.loads(first.stdout))) == (0, 2)
+    assert first.stderr == "watchword: There are more. To see all, pass --all.\n"
+    for more in (("--limit", "3"), ("--limit", "2", "--all")):
+        whole = run(*words, *more)
+        assert (len(json.loads(whole.stdout)), whole.stderr) == (len(made), "")
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_global_flags_stand_before_or_after_the_verb(server: Server, actor: str, place: int) -> None:
+    server.create(ADMIN, of=actor)
+    given = ["--url", server.url, "--as", ADMIN, "-o", "json", "--debug"]
+    words = ["token", "list"]
+    ran = watchword(*words[:place], *given, *words[place:], "--actor", actor)
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert [token["actorUrn"] for token in json.loads(ran.stdout)] == [actor]
+
+
+def test_last_of_two_values_of_a_global_flag_counts(server: Server, actor: str) -> None:
+    ran = watchword("--as", ADMIN, "--json", "whoami", "--as", actor, "-o", "csv", "--url", server.url)
+    assert ran.stdout.splitlines()[1].startswith(f"{actor},")
+
+
+def test_global_flag_that_a_command_does_not_take_is_rejected() -> None:
+    ran = watchword("--profile", "x", "completion", "bash")
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert "--profile" in ran.stderr
+
+
+def test_token_before_the_verb_is_not_repeated(server: Server) -> None:
+    token = server.create(ADMIN)["accessToken"]
+    for flag in ("--as", "--profile", "--url", "--token-file"):
+        ran = watchword(flag, token, "token", "list")
+        assert (ran.returncode, ran.stdout) == (2, "")
+        assert token not in ran.stderr
+
+
+def test_formats_have_the_same_records(server: Server, done: Done, actor: str) -> None:
+    name = '=cmd|"x"!A1, \u00e4;-b'
+    server.create(ADMIN, of=actor, name=name)
+    listing = ("token", "list", "--actor", actor, "-o")
+    (record,) = json.loads(done(*listing, "json"))
+    assert record["name"] == name
+    assert read_yaml(done(*listing, "yaml").encode(), "it") == [record]
+    head, line = csv.reader(done(*listing, "csv").splitlines())
+    assert head == list(record)
+    cells = dict(zip(head, line, strict=True))
+    assert cells["name"] == "'" + name.replace(";-", ";'-")
+    assert (cells["id"], cells["description"]) == (record["id"], "")
+    one = json.loads(done("token", "show", record["id"], "--json"))
+    assert read_yaml(done("token", "show", record["id"], "-o", "yaml").encode(), "it") == one
+    assert done("token", "show", record["id"], "-o", "csv").splitlines()[0].split(",") == list(one)
+
+
+def test_empty_list_has_no_records_in_any_format(done: Done, actor: str) -> None:
+    shown = {form: done("token", "list", "--actor", actor, "-o", form) for form in ("json", "yaml", "csv")}
+    assert shown == {"json": "[]\n", "yaml": "", "csv": ""}
 
 
 def test_status_is_accepted_in_any_case(server: Server, done: Done, actor: str) -> None:
@@ -89,9 +153,9 @@ def test_token_itself_is_shown_and_revoked_from_standard_input(server: Server, d
     token, token_id = made["accessToken"], made["metadata"]["id"]
     assert json.loads(done("token", "show", "-", "--json", stdin=f"{token}\n"))["id"] == token_id
     assert json.loads(done("token", "show", "-", "--json", stdin=f"{token_id}\n"))["id"] == token_id
-    assert done("token", "revoke", "-", stdin=token) == f"Revoked {token_id}\n"
+    assert done("token", "revoke", "-", "--yes", stdin=token) == f"Revoked {token_id}\n"
     assert server.verify(token).json()["error"]["reason"] == "token_revoked"
-    again = run("token", "revoke", "-", stdin=token)
+    again = run("token", "revoke", "-", "--yes", stdin=token)
     assert (again.returncode, again.stdout) == (1, "")
     assert token not in again.stderr
 
@@ -105,7 +169,7 @@ def test_standard_input_is_read_for_one_thing(server: Server) -> None:
 def test_who_can_lists_users_groups_and_what_includes_a_privilege(server: Server, done: Done, actor: str) -> None:
     policy = server.grant(actor, privileges=(MANAGE_ALL,), groups=["urn:li:corpGroup:none-such"])
     server.set_status(actor, "SUSPENDED")
-    found = json.loads(done("who-can", "generate_personal_access_tokens", "--json"))
+    found = json.loads(done("policy", "who-can", "generate_personal_access_tokens", "--json"))
     (row,) = [row for row in found if row["actorUrn"] == actor]
     assert row == {
         "actorUrn": actor,
@@ -125,7 +189,7 @@ def test_scope_is_granted_explained_and_listed(server: Server, done: Done, actor
     urn = done("policy", "create", "--name", name, "--scope", f"{name}:*", "--user", actor).strip()
     assert f"Scopes       {name}:*\n" in done("policy", "show", urn)
     assert done("policy", "explain", actor, f"{name}:read").splitlines()[0] == "Allowed   yes"
-    found = json.loads(done("who-can", f"{name}:read", "--json"))
+    found = json.loads(done("policy", "who-can", f"{name}:read", "--json"))
     root, row = found
     assert (row["actorUrn"], row["policyUrn"], row["privilege"]) == (actor, urn, f"{name}:*")
     assert (root["actorUrn"], root["privilege"]) == (ADMIN, "*")
@@ -133,7 +197,7 @@ def test_scope_is_granted_explained_and_listed(server: Server, done: Done, actor
     assert json.loads(done("whoami", "--json", caller=actor))["scopes"] == [f"{name}:*"]
     done("policy", "update", urn, "--privilege", MANAGE_ALL, "--scope", "")
     assert json.loads(done("policy", "show", urn, "--json"))["scopes"] == []
-    ran = watchword("who-can", "Nonsense", "--url", server.url)
+    ran = watchword("policy", "who-can", "Nonsense", "--url", server.url)
     assert ran.returncode == 2
     assert "must be a scope such as reports:read" in ran.stderr
 

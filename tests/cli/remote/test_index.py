@@ -35,16 +35,16 @@ def cancel(server: Server, operation: str) -> None:
 def test_sizes_are_listed_as_columns_and_as_json(server: Server, done: Done) -> None:
     aspect = new_aspect()
     index = fill(server, aspect, old=1, young=2)
-    (line,) = [line for line in done("index", "sizes").splitlines() if line.startswith(index)]
-    assert line.split()[1:4] == ["dataset", aspect, "3"]
-    (size,) = [one for one in json.loads(done("index", "sizes", "--json")) if one["indexName"] == index]
+    (line,) = [line for line in done("index", "sizes", "--all").splitlines() if line.startswith(index)]
+    assert line.split()[1:3] == [f"dataset.{aspect}", "3"]
+    (size,) = [one for one in json.loads(done("index", "sizes", "--all", "--json")) if one["indexName"] == index]
     assert (size["entityName"], size["aspectName"], size["rows"]) == ("dataset", aspect, 3)
 
 
 def test_dry_run_shows_the_plan_and_changes_nothing(server: Server, done: Done) -> None:
     aspect = new_aspect()
     index = fill(server, aspect, old=3, young=7)
-    words = ("index", "truncate", "dataset", aspect, "--older-than", "30d", "--dry-run")
+    words = ("index", "truncate", f"dataset.{aspect}", "--older-than", "30d", "--dry-run")
     shown = done(*words)
     assert re.search(rf"^Index +{index}$", shown, re.MULTILINE)
     assert re.search(r"^To delete +3 of 10 rows \(30\.00%\)$", shown, re.MULTILINE)
@@ -60,7 +60,7 @@ def test_dry_run_shows_the_plan_and_changes_nothing(server: Server, done: Done) 
 def test_truncate_prints_progress_lines_to_a_pipe(server: Server, done: Done, old: int) -> None:
     aspect = new_aspect()
     index = fill(server, aspect, old=old, young=10 - old)
-    lines = done("index", "truncate", "dataset", aspect, "--until", "P30D", "--yes").splitlines()
+    lines = done("index", "truncate", f"dataset.{aspect}", "--until", "P30D", "--yes").splitlines()
     assert any(line.startswith("Strategy") and "DELETE_BY_QUERY" in line for line in lines)
     told = [line.split()[0] for line in lines if re.match(r"[A-Z]{4,} ", line)]
     assert told[-1] == "DONE"
@@ -74,7 +74,7 @@ def test_truncate_prints_progress_lines_to_a_pipe(server: Server, done: Done, ol
 def test_truncate_without_a_terminal_needs_yes(server: Server, run: Run) -> None:
     aspect = new_aspect()
     index = fill(server, aspect, old=3, young=7)
-    ran = run("index", "truncate", "dataset", aspect, "--older-than", "30d")
+    ran = run("index", "truncate", f"dataset.{aspect}", "--older-than", "30d")
     assert (ran.returncode, ran.stdout, len(ran.stderr.splitlines())) == (2, "", 1)
     assert "--yes" in ran.stderr
     assert rows_of(server, index) == 10
@@ -83,7 +83,7 @@ def test_truncate_without_a_terminal_needs_yes(server: Server, run: Run) -> None
 def test_terminal_prompt_follows_the_plan_and_defaults_to_no(server: Server) -> None:
     aspect = new_aspect()
     index = fill(server, aspect, old=3, young=7)
-    with at_terminal(server, "index", "truncate", "dataset", aspect, "--older-than", "30d") as terminal:
+    with at_terminal(server, "index", "truncate", f"dataset.{aspect}", "--older-than", "30d") as terminal:
         terminal.wait_for("[y/N]")
         assert terminal.text.index("3 of 10 rows (30.00%)") < terminal.text.index("Delete 3 of 10 rows")
         terminal.enter("\n")
@@ -98,7 +98,7 @@ def test_terminal_shows_a_progress_bar_and_the_result(slow_server: Server, colum
 
     def drawn_of(old: int) -> tuple[Terminal, list[str], list[float]] | None:
         fill(slow_server, aspect, old=old, young=old + 500)
-        words = ("index", "truncate", "dataset", aspect, "--older-than", "30d")
+        words = ("index", "truncate", f"dataset.{aspect}", "--older-than", "30d")
         with at_terminal(slow_server, *words, columns=columns) as terminal:
             terminal.wait_for("[y/N]")
             terminal.enter("y\n")
@@ -121,7 +121,7 @@ def test_terminal_shows_a_progress_bar_and_the_result(slow_server: Server, colum
 def test_truncate_with_nothing_to_delete_does_not_prompt(server: Server) -> None:
     aspect = new_aspect()
     fill(server, aspect, old=0, young=3)
-    with at_terminal(server, "index", "truncate", "dataset", aspect, "--older-than", "30d") as terminal:
+    with at_terminal(server, "index", "truncate", f"dataset.{aspect}", "--older-than", "30d") as terminal:
         assert terminal.finish() == 0
     assert "Nothing to delete" in terminal.text
     assert "[y/N]" not in terminal.text
@@ -131,13 +131,13 @@ def test_interrupted_truncation_continues_and_can_be_watched_again(slow_server: 
     def picked_up_again(old: int) -> Terminal | None:
         aspect = new_aspect()
         index = fill(slow_server, aspect, old=old, young=old)
-        words = ("index", "truncate", "dataset", aspect, "--older-than", "30d", "--yes")
+        words = ("index", "truncate", f"dataset.{aspect}", "--older-than", "30d", "--yes")
         with at_terminal(slow_server, *words) as terminal:
             code = terminal.interrupt() if terminal.shows("RUNNING") else 0
         if "Post-check passed" in terminal.text:
             return None
         assert code == 130
-        again = re.search(r"To watch it again: watchword (task watch (\S+))", terminal.text)
+        again = re.search(r"To watch it again: watchword (operation watch (\S+))", terminal.text)
         assert again is not None
         assert "\x1b[?25h" in terminal.output  # the cursor is visible again
         assert terminal.output.endswith("\n")  # the cursor is at the start of a line
@@ -154,14 +154,14 @@ def test_interrupted_truncation_continues_and_can_be_watched_again(slow_server: 
 def test_running_operation_on_the_same_index_is_named(slow_server: Server, run_slowly: Run) -> None:
     aspect = new_aspect()
     fill(slow_server, aspect, old=10_000, young=10_000)
-    words = ("index", "truncate", "dataset", aspect, "--older-than", "30d", "--yes")
+    words = ("index", "truncate", f"dataset.{aspect}", "--older-than", "30d", "--yes")
     started = run_slowly(*words, "--no-wait")
     operation = started.stdout.rstrip().rpartition(" ")[2]
     second = run_slowly(*words)
     cancel(slow_server, operation)
     assert (started.returncode, started.stderr) == (0, "")
     assert second.returncode == 1
-    assert f"watchword task watch {operation}" in second.stderr
+    assert f"watchword operation watch {operation}" in second.stderr
     assert len(second.stderr.splitlines()) == 1
 
 
@@ -170,7 +170,7 @@ def test_truncate_prints_no_colour_with_no_color(slow_server: Server, env: dict[
     def shown(old: int) -> Terminal | None:
         aspect = new_aspect()
         fill(slow_server, aspect, old=old, young=old + 100)
-        words = ("index", "truncate", "dataset", aspect, "--older-than", "30d", "--yes")
+        words = ("index", "truncate", f"dataset.{aspect}", "--older-than", "30d", "--yes")
         with at_terminal(slow_server, *words, env=env) as terminal:
             assert terminal.finish() == 0
         return terminal if "RUNNING" in terminal.output else None
@@ -184,7 +184,7 @@ def test_truncate_prints_no_colour_with_no_color(slow_server: Server, env: dict[
 def test_truncate_json_is_only_the_finished_operation(server: Server, done: Done) -> None:
     aspect = new_aspect()
     fill(server, aspect, old=3, young=7)
-    words = ("index", "truncate", "dataset", aspect, "--older-than", "30d", "--yes", "--json")
+    words = ("index", "truncate", f"dataset.{aspect}", "--older-than", "30d", "--yes", "--json")
     ended = json.loads(done(*words))
     assert (ended["state"], ended["plan"]["rowsToDelete"], ended["postCheck"]["passed"]) == ("DONE", 3, True)
     assert json.loads(done(*words)) is None
@@ -193,7 +193,7 @@ def test_truncate_json_is_only_the_finished_operation(server: Server, done: Done
 def test_operation_that_times_out_fails_with_the_reason(slow_server: Server, run_slowly: Run) -> None:
     aspect = new_aspect()
     fill(slow_server, aspect, old=10_000, young=10_000)
-    words = ("index", "truncate", "dataset", aspect, "--older-than", "30d", "--yes", "--timeout", "1")
+    words = ("index", "truncate", f"dataset.{aspect}", "--older-than", "30d", "--yes", "--timeout", "1")
     ran = run_slowly(*words)
     assert ran.returncode == 1
     (line,) = ran.stderr.splitlines()
@@ -207,7 +207,7 @@ def test_watching_survives_a_server_restart(make_server: Callable[..., Server]) 
     def waited_for(old: int) -> Terminal | None:
         aspect = new_aspect()
         index = fill(server, aspect, old=old, young=old)
-        with at_terminal(server, "index", "truncate", "dataset", aspect, "--older-than", "30d", "--yes") as terminal:
+        with at_terminal(server, "index", "truncate", f"dataset.{aspect}", "--older-than", "30d", "--yes") as terminal:
             was_at_work = terminal.shows(" s left")
             server.stop()
             server.start()
@@ -220,8 +220,8 @@ def test_watching_survives_a_server_restart(make_server: Callable[..., Server]) 
 
 
 def test_truncate_denial_names_the_privilege(server: Server, run: Run, actor: str) -> None:
-    words = ("index", "truncate", "dataset", "operation", "--older-than", "30d", "--yes")
-    for denied, privilege in ((words, "Truncate"), (("index", "sizes"), "Sizes"), (("task", "list"), "Truncate")):
+    words = ("index", "truncate", "dataset.operation", "--older-than", "30d", "--yes")
+    for denied, privilege in ((words, "Truncate"), (("index", "sizes"), "Sizes"), (("operation", "list"), "Truncate")):
         ran = run(*denied, caller=actor)
         assert (ran.returncode, ran.stdout, len(ran.stderr.splitlines())) == (1, "", 1)
         assert privilege.lower() in ran.stderr.lower()
@@ -230,23 +230,23 @@ def test_truncate_denial_names_the_privilege(server: Server, run: Run, actor: st
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        (("dataset", "operation"), 2, "--older-than"),
-        (("dataset", "operation", "--older-than", "1d", "--until", "P1D"), 2, "--until"),
-        (("dataset", "operation", "--older-than", "soon"), 2, "30d"),
-        (("dataset", "operation", "--older-than", "-1d"), 2, "30d"),
-        (("dataset", "operation", "--older-than", "99999d"), 2, "1970"),
-        (("dataset", "operation", "--until", "2999-01-01"), 2, "--until"),
-        (("dataset", "operation", "--until", "1960-01-01"), 2, "--until"),
-        (("dataset", "operation", "--until", "yesterday"), 2, "P7D"),
-        (("dataset", "operation", "--older-than", "1d", "--delete", "--copy"), 2, "--copy"),
-        (("dataset", "operation", "--older-than", "1d", "--batch-size", "0"), 2, "--batch-size"),
-        (("dataset", "operation", "--older-than", "1d", "--batch-size", "10001"), 1, "--batch-size"),
-        (("dataset",), 2, "ASPECT"),
-        (("dataset", "neverHeardOf", "--older-than", "1d"), 1, "neverHeardOf"),
-        (("*", "operation", "--older-than", "1d"), 1, "ENTITY"),
-        (("dataset", "_all", "--older-than", "1d"), 1, "ASPECT"),
-        (("dataset", "../x", "--older-than", "1d"), 1, "ASPECT"),
-        (("dataset", "", "--older-than", "1d"), 1, "ASPECT"),
+        (("dataset.operation",), 2, "--older-than"),
+        (("dataset.operation", "--older-than", "1d", "--until", "P1D"), 2, "--until"),
+        (("dataset.operation", "--older-than", "soon"), 2, "30d"),
+        (("dataset.operation", "--older-than", "-1d"), 2, "30d"),
+        (("dataset.operation", "--older-than", "99999d"), 2, "1970"),
+        (("dataset.operation", "--until", "2999-01-01"), 2, "--until"),
+        (("dataset.operation", "--until", "1960-01-01"), 2, "--until"),
+        (("dataset.operation", "--until", "yesterday"), 2, "P7D"),
+        (("dataset.operation", "--older-than", "1d", "--delete", "--copy"), 2, "--copy"),
+        (("dataset.operation", "--older-than", "1d", "--batch-size", "0"), 2, "--batch-size"),
+        (("dataset.operation", "--older-than", "1d", "--batch-size", "10001"), 1, "--batch-size"),
+        ((), 2, "ENTITY.ASPECT"),
+        (("dataset.neverHeardOf", "--older-than", "1d"), 1, "neverHeardOf"),
+        *(
+            ((word, "--older-than", "1d"), 2, "ENTITY.ASPECT must be")
+            for word in ("dataset", "*", "*.operation", "dataset._all", "dataset.../x", "dataset.")
+        ),
     ],
 )
 def test_usage_error_is_one_line_with_the_allowed_values(
@@ -261,7 +261,7 @@ def test_sample_series_are_created_sized_and_truncated(make_server: Callable[...
     server = make_server()
     made = server.command_line("index", "load", "--demo", "--rows", "900")
     assert made.returncode == 0, made.stderr
-    try_next = re.search(r"try: watchword (index truncate (\S+) (\S+) .*)$", made.stdout, re.MULTILINE)
+    try_next = re.search(r"try: watchword (index truncate (\w+)\.(\w+) .*)$", made.stdout, re.MULTILINE)
     assert try_next is not None
     index = f"{try_next[2]}_{try_next[3].lower()}aspect_v1"
     assert rows_of(server, index) == 900

@@ -88,7 +88,7 @@ accounts: [{id: airflow, name: Airflow, groups: [urn:li:corpGroup:ops]}]
         "2 created, 0 updated, 0 removed, 0 unchanged.",
     ]
     exported = watchword("policy", "export", *connection).stdout
-    again = watchword("policy", "diff", "-", *connection, stdin=exported)
+    again = watchword("policy", "apply", "-", "--dry-run", *connection, stdin=exported)
     assert "service_airflow" not in again.stdout
     assert "corpGroup:ops" not in again.stdout
     file.write_text("policies: []")

@@ -38,7 +38,7 @@ def test_policies_and_groups_are_printed_as_json(result: Result, actor: str) -> 
 
 
 def test_actors_and_accounts_are_printed_as_json(result: Result, actor: str) -> None:
-    assert result("actor", "set", actor, "--name", "Json")["displayName"] == "Json"
+    assert result("actor", "update", actor, "--name", "Json")["displayName"] == "Json"
     assert result("actor", "suspend", actor)["status"] == "SUSPENDED"
     assert result("actor", "resume", actor)["status"] == "ACTIVE"
     linked = result("actor", "link", actor, actor, "--issuer", "https://id.example.org")
@@ -55,14 +55,9 @@ def test_webhooks_are_printed_as_json(result: Result) -> None:
     assert result("webhook", "delete", webhook, "--yes") == {"id": webhook, "deleted": True}
 
 
-def test_retention_rules_and_holds_are_printed_as_json(run: Run, result: Result) -> None:
-    rule = "retention:\n  - {series: chart.json, keep: 7d}\n"
-    preview = json.loads(run("retention", "apply", "-", "--dry-run", "--json", stdin=rule).stdout)
-    applied = result("retention", "apply", "-", stdin=rule)
-    (change,) = applied["changes"]
-    assert (change["change"], change["series"], change["before"]) == ("CREATE", "chart.json", None)
-    assert change["after"]["keep"] == "P7D"
-    assert preview == applied | {"dryRun": True}
+def test_retention_rules_and_holds_are_printed_as_json(result: Result) -> None:
+    rule = result("retention", "update", "chart.json", "--keep", "7d")
+    assert (rule["series"], rule["keep"]) == ("chart.json", "P7D")
     held = result("retention", "hold", "chart.json", "--reason", "audit")
     assert (held["hold"]["reason"], held["operations"]) == ("audit", [])
     released = result("retention", "release", "chart.json")
@@ -80,10 +75,10 @@ def test_database_and_keys_are_printed_as_json(tmp_path: Path) -> None:
     assert made["schemaBefore"] is None
     assert local("db", "migrate") == {"schemaBefore": made["schema"], "schema": made["schema"]}
     assert {one["ok"] for one in local("db", "check")} == {True}
-    following = local("keys", "list")[-1]
-    assert local("keys", "rotate") == {"kid": following["kid"], "kind": "EdDSA", "state": "signs", "waitsUntil": None}
-    first, *rest = local("keys", "list", "--limit", "2")
-    assert (first["kid"], first["retiredAt"], len(rest)) == (following["kid"], None, 1)
+    following = local("key", "list")[-1]
+    assert local("key", "rotate") == {"kid": following["kid"], "kind": "EdDSA", "state": "signs", "waitsUntil": None}
+    first, *rest = local("key", "list", "--all")
+    assert (first["kid"], first["retiredAt"], len(rest)) == (following["kid"], None, 2)
     assert rest[0]["publishedUntil"].endswith("Z")
 
 

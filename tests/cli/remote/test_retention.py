@@ -1,4 +1,4 @@
-"""`watchword retention`: rules from files, holds, and rules from a recipe of datahub-gc."""
+"""`watchword retention`: rules, holds, and rules from a recipe of datahub-gc."""
 
 import json
 import time
@@ -10,6 +10,7 @@ import pytest
 from tests.cli.in_process import watchword
 from tests.cli.remote.conftest import Run
 from tests.support.indexed import DAY, EmbeddedIndex, Series, times
+from tests.support.series import fill, new_aspect
 from tests.support.server import ADMIN, Server
 from watchword.declared.policy_file import read_policy_text
 from watchword.index.indices import DATAHUB_GC_SERIES
@@ -26,68 +27,55 @@ retention:
 Done = Callable[..., str]
 
 
-def test_file_of_rules_is_previewed_applied_shown_and_deleted(run: Run, done: Done, tmp_path: Path) -> None:
-    file = tmp_path / "retention.yaml"
-    file.write_text(FILE)
-    preview = run("retention", "apply", str(file), "--dry-run")
-    assert preview.returncode == 3
-    assert preview.stdout.splitlines()[:3] == ["+ chart.byFile", '    keep: "P30D"', '    maxSize: "20GB"']
-    assert preview.stdout.endswith("2 to create, 0 to update, 0 unchanged.\n")
-    assert done("retention", "apply", str(file)).endswith("2 created, 0 updated, 0 unchanged.\n")
-    changed = FILE.replace("keep: P30D", "keep: P31D").replace("    maxSize: 20GB\n", "")
-    assert done("retention", "apply", "-", stdin=changed) == (
-        '~ chart.byFile\n    keep: "P30D" -> "P31D"\n    maxSize: "20GB" -> null\n0 created, 1 updated, 1 unchanged.\n'
-    )
-    assert done("retention", "apply", "-", "--dry-run", stdin=changed) == "0 to create, 0 to update, 2 unchanged.\n"
-    shown = done("retention", "show", "CHART.byfile")
-    assert "older than P31D" in shown
+def test_rule_is_created_updated_shown_and_deleted(run: Run, done: Done) -> None:
+    words = ("--keep", "P30D", "--max-size", "20GB", "--window", "22:00-06:00")
+    assert done("retention", "update", "chart.byFlags", *words) == "Updated the retention rule of chart.byFlags\n"
+    done("retention", "update", "CHART.byflags", "--keep", "31d", "--remove-after", "32d", "--max-size", "")
+    shown = done("retention", "show", "CHART.byflags")
+    assert "older than P32D" in shown
+    assert "20GB" not in shown
     assert "22:00-06:00" in shown
-    rules = {rule["series"]: rule for rule in json.loads(done("retention", "list", "-o", "json"))}
-    assert rules["chart.other"]["mode"] == "ENFORCE"
+    done("retention", "update", "chart.other", "--keep", "7d", "--mode", "enforce", "--keep-last", "2")
+    rules = {rule["series"]: rule for rule in json.loads(done("retention", "list", "--all", "-o", "json"))}
+    assert (rules["chart.other"]["mode"], rules["chart.other"]["keepLast"]) == ("ENFORCE", 2)
+    done("retention", "update", "chart.other", "--keep-last", "0")
+    assert json.loads(done("retention", "show", "chart.other", "--json"))["keepLast"] is None
     exported = run("policy", "export").stdout  # standard error may name sets of other tests
-    assert "- series: chart.byFile\n  keep: P31D\n" in exported
     found = read_policy_text(exported.encode(), "x").declared[RULE_PART]
-    assert {"chart.byFile", "chart.other"} <= {one.rule.series for one in found}
-    for series in ("chart.byFile", "chart.other"):
+    assert {"chart.byFlags", "chart.other"} <= {one.rule.series for one in found}
+    for series in ("chart.byFlags", "chart.other"):
         assert done("retention", "delete", series, "--yes") == f"Deleted the retention rule of {series}\n"
-    gone = run("retention", "show", "chart.byFile")
+    gone = run("retention", "show", "chart.byFlags")
     assert (gone.returncode, gone.stdout) == (1, "")
 
 
-def test_missing_file_is_named(run: Run) -> None:
-    ran = run("retention", "apply", "nope.yaml")
-    assert (ran.returncode, ran.stderr) == (1, "watchword: nope.yaml cannot be read: No such file or directory.\n")
-
-
-def test_file_takes_durations_in_every_form(run: Run, done: Done) -> None:
-    rules = "retention:\n  - {series: chart.forms, keep: one_day, removeAfter: 90d}\n"
-    lines = run("retention", "apply", "-", "--dry-run", stdin=rules).stdout.splitlines()
-    assert lines[1:3] == ['    keep: "P1D"', '    removeAfter: "P90D"']
-    declared = "policies: []\n" + rules.replace("90d", "PT48H")
-    assert '    removeAfter: "P2D"' in run("policy", "diff", "-", stdin=declared).stdout
-
-
 @pytest.mark.parametrize(
-    ("text", "code", "told"),
+    ("words", "code", "told"),
     [
-        (
-            "retention:\n  - series: chart.a\n    keep: 30x\n",
-            1,
-            "line 3: retention[0].keep must be a duration such as 30d",
-        ),
-        ("retention:\n  - series: *\n    keep: P1D\n", 1, "line 2: this is not YAML"),
-        ("policies: []\nset: a\nretention: []\n", 2, "FILE must have only the key retention"),
+        ((), 2, "Pass what to change"),
+        (("--mode", "enforce"), 2, "--keep must say how long rows are kept at least"),
+        (("--keep", "30x"), 1, "--keep must be an ISO 8601 duration"),
+        (("--keep", "3d", "--at-most", "5"), 1, "--at-most must be"),
     ],
 )
-def test_wrong_file_is_rejected_before_anything_changes(run: Run, text: str, code: int, told: str) -> None:
-    ran = run("retention", "apply", "-", stdin=text)
-    assert ran.returncode == code
-    assert told in ran.stderr
+def test_wrong_rule_is_rejected(run: Run, words: tuple[str, ...], code: int, told: str) -> None:
+    ran = run("retention", "update", "chart.wrong", *words)
+    assert (ran.returncode, told in ran.stderr) == (code, True), ran.stderr
+    assert run("retention", "show", "chart.wrong").returncode == 1
+
+
+def test_rows_of_a_series_without_a_rule_are_shown_by_time(server: Server, done: Done) -> None:
+    aspect = new_aspect()
+    fill(server, aspect, old=10, young=40)
+    shown = done("retention", "plan", f"dataset.{aspect}").partition("FROM ")[2]
+    head, *spans = [line.split() for line in shown.splitlines()]
+    assert head == ["ROWS", "TO", "REMOVE", "SHARE"]
+    assert sum(int(span[1]) for span in spans) == 50
 
 
 def test_policy_apply_shows_rules(run: Run, done: Done) -> None:
     text = "set: cli-retention\n" + FILE
-    assert run("policy", "diff", "-", stdin=text).stdout.startswith("+ retention chart.byFile\n")
+    assert run("policy", "apply", "-", "--dry-run", stdin=text).stdout.startswith("+ retention chart.byFile\n")
     assert done("policy", "apply", "-", stdin=text).endswith("2 created, 0 updated, 0 removed, 0 unchanged.\n")
     empty = "set: cli-retention\nretention: []\n"
     left = done("policy", "apply", "-", stdin=empty)
@@ -104,7 +92,7 @@ def test_hold_waits_for_the_operation_it_cancels(slow_server: Server, run_slowly
     assert held.returncode == 0, held.stderr
     assert held.stdout.startswith(f"Held. {name.lower()} is held by {ADMIN} since ")
     assert f"The operation {task} is over: CANCELLED. It removes nothing any more.\n" in held.stdout
-    refused = run_slowly("index", "truncate", series.entity, series.aspect, "--older-than", "0d", "--yes")
+    refused = run_slowly("index", "truncate", name, "--older-than", "0d", "--yes")
     assert refused.returncode == 1
     assert f"by {ADMIN}: tax audit. Nothing was removed." in refused.stderr
     assert "tax audit" in run_slowly("retention", "holds").stdout
@@ -141,8 +129,7 @@ def test_run_is_printed_as_json_whether_the_command_waits_or_not(
     series = Series(server, EmbeddedIndex(), server.create(ADMIN)["accessToken"])
     name = f"{series.entity}.{series.aspect}"
     series.load(times(20, time.time_ns() // 1_000_000, step=DAY))
-    rule = f"retention:\n  - {{series: {name}, keep: 10d, atMost: 90%, mode: enforce}}\n"
-    done("retention", "apply", "-", stdin=rule)
+    done("retention", "update", name, "--keep", "10d", "--at-most", "90%", "--mode", "enforce")
     ran = json.loads(done("retention", "run", name, "--json", *more))
     assert {"number", "series", "rule", "operation"} <= ran.keys()
     assert ran["series"] == name.lower()

@@ -81,7 +81,7 @@ def test_local_token_that_could_not_be_printed_is_revoked(server: Server, actor:
 @pytest.mark.parametrize("how", ["closed", "full"])
 @pytest.mark.parametrize(
     "words",
-    [("whoami",), ("token", "list", "--json"), ("event", "list", "--limit", "0"), ("policy", "list", "--json")],
+    [("whoami",), ("token", "list", "--json"), ("event", "list", "--all"), ("policy", "list", "--json")],
     ids=" ".join,
 )
 def test_unwritable_output_is_reported(server: Server, how: str, words: tuple[str, ...]) -> None:
@@ -102,7 +102,7 @@ def test_command_with_closed_streams_fails() -> None:
 
 
 @pytest.mark.parametrize(
-    "words", [("token", "revoke", "-", "--as", ADMIN), ("whoami", "--token-file", "-")], ids=" ".join
+    "words", [("token", "revoke", "-", "--yes", "--as", ADMIN), ("whoami", "--token-file", "-")], ids=" ".join
 )
 def test_closed_standard_input_is_reported(server: Server, words: tuple[str, ...]) -> None:
     ran = shell(*words, "--url", server.url, redirect="<&-")
@@ -111,14 +111,14 @@ def test_closed_standard_input_is_reported(server: Server, words: tuple[str, ...
 
 @pytest.mark.parametrize("given", ["[" * 200_000, '[{"id": null}]', "[1]", '["x"]', "[{]"])
 def test_invalid_token_list_is_reported(run: Run, given: str) -> None:
-    ran = run("token", "revoke", "-", stdin=given)
+    ran = run("token", "revoke", "-", "--yes", stdin=given)
     line = says_one_line(ran, 1, 2)
     assert "None" not in line
 
 
 @pytest.mark.parametrize("given", [TOKEN, json.dumps([{"id": TOKEN}])])
 def test_token_from_standard_input_that_the_server_does_not_know_is_not_repeated(run: Run, given: str) -> None:
-    ran = run("token", "revoke", "-", stdin=given)
+    ran = run("token", "revoke", "-", "--yes", stdin=given)
     assert (ran.returncode, ran.stdout) == (1, "")
     assert "Token 1 of those given" in ran.stderr
     assert "eyJ" not in ran.stderr
@@ -138,7 +138,7 @@ def test_token_from_standard_input_that_the_server_does_not_know_is_not_repeated
         (("event", "list", "--actor", TOKEN), "--actor"),
         (("session", "end", TOKEN), "ID"),
         (("webhook", "show", TOKEN), "WEBHOOK"),
-        (("task", "status", TOKEN), "ID"),
+        (("operation", "status", TOKEN), "ID"),
         (("actor", "show", TOKEN), "ACTOR"),
         (("group", "add", "ops", "alice", TOKEN), "USER"),
     ],

@@ -75,7 +75,7 @@ def test_row_fits_one_line_with_the_key_columns_first(
 ) -> None:
     server.grant(actor)
     made = [server.create(ADMIN, of=actor, name="a name " * 20)["metadata"]["id"] for _ in range(3)]
-    words = {"token": ("--actor", actor), "event": ("--target", made[0]), "policy": ()}[noun]
+    words = {"token": ("--actor", actor), "event": ("--target", made[0]), "policy": ("--all",)}[noun]
     with at_terminal(server, noun, "list", *words, columns=columns) as terminal:
         assert terminal.finish() == 0
     piped = run(noun, "list", *words).stdout.splitlines()

@@ -34,11 +34,11 @@ def test_token_is_created_and_shown_with_limits(server: Server, done: Done, acto
 
 def test_name_and_description_are_edited(run: Run, done: Done, server: Server, actor: str) -> None:
     made = server.create(ADMIN, of=actor, name="old")["metadata"]["id"]
-    shown = done("token", "edit", made, "--name", "reports", "--description", "nightly")
+    shown = done("token", "update", made, "--name", "reports", "--description", "nightly")
     assert re.search(r"Name +reports\nDescription +nightly\n", shown)
-    assert json.loads(done("token", "edit", made, "--description", "", "--json"))["description"] is None
+    assert json.loads(done("token", "update", made, "--description", "", "--json"))["description"] is None
     assert "reports" in done("token", "show", made)
-    assert run("token", "edit", made).returncode == 2
+    assert run("token", "update", made).returncode == 2
 
 
 def test_local_token_can_have_limits(server: Server) -> None:
@@ -129,7 +129,7 @@ def test_contradictory_options_are_usage_errors(run: Run, words: tuple[str, ...]
 
 def test_bulk_revocation_counts_then_prints_a_receipt(server: Server, done: Done, actor: str) -> None:
     ids = [server.create(ADMIN, of=actor, name=name)["metadata"]["id"] for name in ("nightly 1", "nightly 2", "laptop")]
-    some = ("--actor", actor, "--name-contains", "nightly")
+    some = ("--actor", actor, "--search", "nightly")
     plan = done("token", "revoke", *some, "--dry-run")
     assert re.search(rf"2 +{actor}\n2 tokens to revoke\.\nThis was a dry run", plan)
     assert json.loads(done("token", "revoke", *some, "--dry-run", "--json"))["count"] == 2
@@ -145,11 +145,11 @@ def test_bulk_revocation_defaults_to_own_tokens(server: Server, run: Run, done: 
     server.grant(actor)
     server.create(actor)
     server.create(ADMIN, of=f"{actor}-b")
-    assert json.loads(done("token", "revoke", "--name-contains", "", "--dry-run", "--json", caller=actor))["count"] == 1
-    denied = run("token", "revoke", "--all", "--dry-run", caller=actor)
+    assert json.loads(done("token", "revoke", "--search", "", "--dry-run", "--json", caller=actor))["count"] == 1
+    denied = run("token", "revoke", "--all-actors", "--dry-run", caller=actor)
     assert (denied.returncode, denied.stdout) == (1, "")
     assert MANAGE_ALL in denied.stderr
-    assert json.loads(done("token", "revoke", "--all", "--dry-run", "--json"))["count"] >= 2
+    assert json.loads(done("token", "revoke", "--all-actors", "--dry-run", "--json"))["count"] >= 2
 
 
 def test_bulk_revocation_asks_at_a_terminal(server: Server, actor: str) -> None:
@@ -184,7 +184,7 @@ def test_cascade_needs_a_flag(server: Server, done: Done, actor: str) -> None:
     assert (
         json.loads(done("token", "show", minted["metadata"]["id"], "--json"))["createdWith"] == first["metadata"]["id"]
     )
-    done("token", "revoke", first["metadata"]["id"], "--cascade")
+    done("token", "revoke", first["metadata"]["id"], "--cascade", "--yes")
     assert server.verify(minted["accessToken"]).status_code == 401
 
 
@@ -228,8 +228,8 @@ def test_service_account_commands_create_show_and_delete(server: Server, run: Ru
     assert server.verify(token).headers["X-Auth-Urn"] == urn
     shown = json.loads(done("account", "show", urn.rpartition("_")[2], "--json"))
     assert (shown["displayName"], shown["liveTokens"], shown["createdBy"]) == (f"CI of {actor}", 1, ADMIN)
-    assert [found["urn"] for found in json.loads(done("account", "list", "--contains", actor, "--json"))] == [urn]
-    assert any(line.startswith(urn) for line in done("account", "list").splitlines())
+    assert [found["urn"] for found in json.loads(done("account", "list", "--search", actor, "--json"))] == [urn]
+    assert any(line.startswith(urn) for line in done("account", "list", "--all").splitlines())
     assert done("account", "delete", urn, "--yes") == f"Deleted {urn} with 1 token\n"
     assert server.verify(token).status_code == 401
     gone = run("account", "show", urn)

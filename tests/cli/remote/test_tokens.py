@@ -66,9 +66,9 @@ def test_list_shows_own_tokens_or_all_with_the_privilege(server: Server, run: Ru
     assert own in listed
     assert other not in listed
     assert done("token", "list", "--actor", f"{actor}-b").count(other) == 1
-    everyone = {token["id"] for token in json.loads(done("token", "list", "--all", "--owner", ADMIN, "--json"))}
+    everyone = {token["id"] for token in json.loads(done("token", "list", "--all-actors", "--owner", ADMIN, "--json"))}
     assert {own, other} <= everyone
-    denied = run("token", "list", "--all", caller=actor)
+    denied = run("token", "list", "--all-actors", caller=actor)
     assert (denied.returncode, denied.stdout) == (1, "")
     assert "MANAGE_ACCESS_TOKENS" in denied.stderr
 
@@ -83,9 +83,9 @@ def test_list_is_filtered_sorted_and_limited(server: Server, done: Done, actor: 
         return [found["name"] for found in json.loads(done("token", "list", "--actor", actor, "--json", *flags))]
 
     assert names("--sort", "name") == ["a-day", "b-day", "c-day", "old"]
-    assert names("--sort", "name", "--descending", "--limit", "2") == ["old", "c-day"]
+    assert names("--sort", "name", "--descending")[:2] == ["old", "c-day"]
     assert names("--status", "REVOKED", "--status", "EXPIRED", "--sort", "name") == ["dead", "old"]
-    assert names("--name-contains", "a-d") == names("--search", "A-D") == ["a-day"]
+    assert names("--search", "A-D") == ["a-day"]
     assert names("--scope", "reports:read") == names("--network", "10.0.0.0/24") == names("--status", "suspended") == []
     assert names("--expires-before", "2020-01-01") == names("--created-before", "P10D") == ["old"]
     assert set(names("--expires-after", "PT1H", "--created-after", "PT1H", "--expires-before", "P2D")) == {
@@ -111,13 +111,16 @@ def test_piped_list_is_aligned_complete_and_plain(server: Server, done: Done, ac
 def test_tokens_are_revoked_by_id_urn_and_list(server: Server, run: Run, done: Done, actor: str) -> None:
     ids = make(server, actor, *"abcde")
     urn = f"urn:li:serviceAccessToken:{ids[1]}"
-    assert done("token", "revoke", ids[0], urn) == f"Revoked {ids[0]}\nRevoked {urn}\n"
-    assert done("token", "revoke", "-", stdin=f"{ids[2]}\n\n{ids[3]}\n").count("Revoked") == 2
-    assert done("token", "revoke", "-", stdin=done("token", "list", "--actor", actor, "--json")).count(ids[4]) == 1
-    again = run("token", "revoke", ids[0], "nonsense", "-", stdin="[1]")
+    assert done("token", "revoke", ids[0], urn, "--yes") == f"Revoked {ids[0]}\nRevoked {urn}\n"
+    assert done("token", "revoke", "-", "--yes", stdin=f"{ids[2]}\n\n{ids[3]}\n").count("Revoked") == 2
+    assert (
+        done("token", "revoke", "-", "--yes", stdin=done("token", "list", "--actor", actor, "--json")).count(ids[4])
+        == 1
+    )
+    again = run("token", "revoke", ids[0], "nonsense", "-", "--yes", stdin="[1]")
     assert (again.returncode, again.stdout) == (2, "")
     mixed = make(server, actor, "f")[0]
-    some = run("token", "revoke", ids[0], "nonsense", mixed)
+    some = run("token", "revoke", ids[0], "nonsense", mixed, "--yes")
     assert (some.returncode, some.stdout) == (1, f"Revoked {mixed}\n")
     first, second = some.stderr.splitlines()
     assert ids[0] in first

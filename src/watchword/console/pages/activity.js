@@ -330,7 +330,7 @@ export async function page(context) {
         notice(
           html`Saved ${counted(events.length, "event")} as <code>${name}</code>.${
             more
-              ? ` These are the newest; there are more. Narrow the filter, or use “watchword event list --limit 0”.`
+              ? ` These are the newest; there are more. Narrow the filter, or use “watchword event list --all”.`
               : ""
           }`,
         ),

@@ -172,7 +172,7 @@ function historyOf(found, me, here) {
       sentence:
         "A truncation deletes the old rows of a time series. Its plan shows how many before anything is deleted.",
       action: html`<a class="button" href="/console/operations/plan">Plan a truncation</a>`,
-      command: inTerminal("watchword index truncate dataset operation --older-than 90d --dry-run", me),
+      command: inTerminal("watchword index truncate dataset.operation --older-than 90d --dry-run", me),
     });
   }
   return html`${table({

@@ -131,7 +131,7 @@ const isEmpty = (found, me) =>
 function firstSteps(me) {
   const signIn = me.localMode ? "" : `watchword login --url ${location.origin}\n`;
   const create = inTerminal("watchword token create --name first", me);
-  const revoke = inTerminal("watchword token revoke -", me);
+  const revoke = inTerminal("watchword token revoke - --yes", me);
   return html`<section class="card start" aria-labelledby="start-title"><h2 id="start-title">Start in three steps</h2>
     <ol class="steps">
     <li><p><strong>Create a token.</strong> <a href="/console/tokens/new">Here</a>, or in a

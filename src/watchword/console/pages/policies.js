@@ -268,7 +268,7 @@ export async function page(context) {
         whole
           ? null
           : html`<p class="quiet small">Only the first are shown. All:
-            <code>${inTerminal(`watchword who-can ${privilege}`, me)}</code></p>`
+            <code>${inTerminal(`watchword policy who-can ${privilege}`, me)}</code></p>`
       }`;
   }
 

@@ -196,7 +196,7 @@ export async function page(context) {
               title: "No rules yet",
               sentence: "Without a rule every row stays. A new rule reports what it would remove, and removes nothing.",
               action: html`<a class="button" href="/console/retention?form=new">New rule</a>`,
-              command: inTerminal("watchword retention set dataset.operation --keep 90d", me),
+              command: inTerminal("watchword retention update dataset.operation --keep 90d", me),
             }),
       );
     });

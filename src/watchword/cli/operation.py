@@ -1,4 +1,6 @@
-"""`watchword task`: show, watch and cancel long operations in the search index."""
+"""`watchword operation`: show, watch and cancel long operations in the search index."""
+
+from operator import attrgetter
 
 import click
 
@@ -6,8 +8,8 @@ from watchword import client as api
 from watchword.basics.errors import Fault, OperatorError
 from watchword.cli import output as out
 from watchword.cli import watching
-from watchword.cli.options import page_size, yes_flag
-from watchword.cli.remote import confirm, with_client, with_list
+from watchword.cli.options import page_size, wait_flag, yes_flag
+from watchword.cli.remote import completes, confirm, with_client, with_list
 from watchword.cli.run import Command, CommandGroup
 from watchword.client.errors import NotFound, Unauthorized
 from watchword.index.engine import TaskId
@@ -15,7 +17,7 @@ from watchword.index.engine import TaskId
 _COLUMNS = out.columns(
     "id, state",
     out.Column("DONE", lambda operation: f"{operation.percent:.1f}%"),
-    out.Column("ASPECT", lambda operation: f"{operation.plan.entity_type}.{operation.plan.aspect}", free=True),
+    out.Column("SERIES", lambda operation: f"{operation.plan.entity_type}.{operation.plan.aspect}", free=True),
     "ROWS=plan.rows_to_delete, REQUESTED=created_at, ENDED=finished_at",
     out.Column("ACTOR", "actor_urn", name="actor_name"),
 )
@@ -31,7 +33,7 @@ def _is_task_id(word: str) -> bool:
 
 def _check_id(context: click.Context, parameter: click.Parameter, value: str) -> str:
     if not _is_task_id(value):
-        raise click.BadParameter("must be <node>:<number>, as `watchword task list` shows.", context, parameter)
+        raise click.BadParameter("must be <node>:<number>, as `watchword operation list` shows.", context, parameter)
     return value
 
 
@@ -45,24 +47,22 @@ class _TaskCommand(Command):
         return super().parse_args(ctx, args)
 
 
-_id = click.argument("task_id", metavar="ID", callback=_check_id)
+_complete = completes(lambda client, _: client.operations.list(), attrgetter("id", "plan.index_name"))
+_id = click.argument("task_id", metavar="ID", callback=_check_id, shell_complete=_complete)
 
 
 @click.group(cls=CommandGroup)
-def task() -> None:
-    """Watch and cancel long operations in the search index.
-
-    ID is <node>:<number>, of an operation or of one of the index's own tasks.
-    """
+def operation() -> None:
+    """ID is <node>:<number>, of an operation or of one of the index's own tasks."""
 
 
-@task.command(cls=_TaskCommand)
+@operation.command(cls=_TaskCommand)
 @_id
 @with_client
 def status(client: "api.Client", task_id: str) -> None:
     """Show the progress of an operation or task.
 
-    Example: watchword task status oTUltX4IQMOUUVeiohTt8A:12345
+    Example: watchword operation status oTUltX4IQMOUUVeiohTt8A:12345
     """
     # The operation is read first, so that one that is over is over in both answers.
     operation = _operation(client, task_id)
@@ -114,7 +114,7 @@ def _task_pairs(found: "api.TaskInfo") -> dict[str, out.Cell]:
     }
 
 
-@task.command(cls=_TaskCommand)
+@operation.command(cls=_TaskCommand)
 @_id
 @with_client
 def watch(client: "api.Client", task_id: str) -> None:
@@ -123,36 +123,37 @@ def watch(client: "api.Client", task_id: str) -> None:
     On a terminal there is a bar; in a pipe a line for each state and one every ten seconds. Ctrl-C stops only the
     watching.
 
-    Example: watchword task watch oTUltX4IQMOUUVeiohTt8A:12345
+    Example: watchword operation watch oTUltX4IQMOUUVeiohTt8A:12345
     """
     if _operation(client, task_id) is None:
         watching.report_task(watching.watch_task(client, task_id))
     else:
         ended = watching.watch_operation(client, task_id)
-        out.say_json(ended)
+        out.say_data(ended)
         watching.report_operation(ended)
 
 
-@task.command("list")
-@with_list(100, urns=True)
+@operation.command("list")
+@with_list(urns=True)
 def list_operations(client: "api.Client") -> None:
     """List operations, newest first.
 
-    Example: watchword task list --json
+    Example: watchword operation list --json
     """
     found = client.operations.list(page_size=page_size())
     out.show_list(found, _COLUMNS, "No operations.")
 
 
-@task.command(cls=_TaskCommand)
+@operation.command(cls=_TaskCommand)
 @_id
-@click.option("--wait", is_flag=True, help="Wait until it ends; exit with 1 if it was done or failed before.")
+@wait_flag
 @yes_flag
 @with_client
 def cancel(client: "api.Client", task_id: str, wait: bool) -> None:
-    """Cancel an operation. Rows that were deleted stay deleted; an unfinished copy is removed.
+    """Cancel an operation. Rows that were deleted stay deleted; an unfinished copy is removed. Exit with 1 if it was
+    done or failed before.
 
-    Example: watchword task cancel oTUltX4IQMOUUVeiohTt8A:12345 --yes --wait
+    Example: watchword operation cancel oTUltX4IQMOUUVeiohTt8A:12345 --yes
     """
     found = client.operations.get(task_id)
     plan = found.plan
@@ -160,11 +161,11 @@ def cancel(client: "api.Client", task_id: str, wait: bool) -> None:
     confirm(question)
     ending = client.operations.cancel(task_id)
     if not wait:
-        sentence = f"Cancelling {task_id}. To see it end: watchword task watch {task_id}"
+        sentence = f"Cancelling {task_id}. To see it end: watchword operation watch {task_id}"
         out.show_result(sentence, ending)
         return
     ended = watching.watch_operation(client, task_id)
-    out.say_json(ended)
+    out.say_data(ended)
     if ended.state != "CANCELLED":
         raise OperatorError(f"The operation {task_id} ended before it could be cancelled: {ended.state}.")
     out.say(f"Cancelled {task_id}")
