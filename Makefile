@@ -13,7 +13,7 @@ OPENSEARCH_ARGS ?=
 DEMO_ARGS ?=
 JOBS ?= 6
 # The formatter of JavaScript, installed from its lock the first time.
-BIOME = $$($(BIN)/python scripts/generate-client-env biome)/@biomejs/cli-*/biome
+BIOME = $$($(BIN)/python scripts/client-env biome)/@biomejs/cli-*/biome
 
 .DEFAULT_GOAL := help
 .PHONY: help size serve sign-in-demo opensearch test soak lint types bytecode format bench bench-compare mutants reference screenshots docs docs-serve dist lock clean

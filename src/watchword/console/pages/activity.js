@@ -329,9 +329,7 @@ export async function page(context) {
         place("said-here"),
         notice(
           html`Saved ${counted(events.length, "event")} as <code>${name}</code>.${
-            more
-              ? ` These are the newest; there are more. Narrow the filter, or use “watchword event list --all”.`
-              : ""
+            more ? ` These are the newest; there are more. Narrow the filter, or use “watchword event list --all”.` : ""
           }`,
         ),
       );
