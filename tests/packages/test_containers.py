@@ -298,7 +298,7 @@ def test_pod_of_the_chart_starts_stops_and_starts_again(environment: Path, tmp_p
     policies.write_text(
         f"policies:\n  - {{id: own, name: Own, privileges: [{GENERATE}], actors: {{allUsers: true}}}}\n"
     )
-    assert watchword("keys", "master", str(key)).returncode == 0
+    assert watchword("key", "new-master", str(key)).returncode == 0
     made = rendered("--set", "secret.name=watchword,user=20001", "--set-file", f"policyFile={policies}")
     pod = Pod(made, environment, tmp_path, {"master.key": key.read_bytes()})
     (token,) = pod.run("watchword token create --local --name first")

@@ -16,7 +16,7 @@ from watchword.basics.times import SPAN_FORMS, Duration, parse_span
 from watchword.cli.output import flag
 from watchword.cli.run import GlobalOption, WrongUse, global_words
 from watchword.index.indices import Aspect, parse_aspect
-from watchword.settings import TABLE, Setting, load
+from watchword.settings import TABLE, Setting, Settings, load
 
 _BY_NAME = {setting.name: setting for setting in TABLE}
 STORE_FLAGS = ("data_dir", "database_url", "database_schema", "master_key_file")
@@ -164,15 +164,20 @@ seconds.__name__ = lifetime.__name__ = "duration"
 time_ago.__name__ = time_ahead.__name__ = "time"
 
 
+def load_settings(flags: dict[str, Any]) -> Settings:
+    """For a command on this machine, which may read the files that the service may read."""
+    settings = load(flags)
+    trust_group(settings.trusted_group)
+    return settings
+
+
 def with_settings(*names: str) -> Decorator:
     """Add these settings as flags; the command gets all `settings`."""
 
     def decorate(command: CommandFunction) -> CommandFunction:
         @wraps(command)
         def run(*args: Any, **flags: Any) -> Any:
-            chosen = {name: flags.pop(name, None) for name in names}
-            settings = load(chosen)
-            trust_group(settings.trusted_group)
+            settings = load_settings({name: flags.pop(name, None) for name in names})
             return command(*args, settings=settings, **flags)
 
         return setting_flags(*names)(run)

@@ -22,6 +22,7 @@ from watchword.cli.options import (
     duration,
     format_flags,
     lifetime,
+    load_settings,
     repeatable,
     setting_flags,
 )
@@ -39,7 +40,7 @@ from watchword.cli.token_list import complete_tokens, list_tokens, revoke
 from watchword.client.errors import BadRequest
 from watchword.client.profiles import ChosenServer
 from watchword.client.records import from_millis
-from watchword.settings import Settings, load
+from watchword.settings import Settings
 from watchword.tokens.rules import TokenStatus, check_token_id
 
 if TYPE_CHECKING:
@@ -157,7 +158,7 @@ def create(wanted: dict[str, Any], local: bool, connection: ServerFlags, **flags
     if local:
         if connection != ServerFlags():
             raise WrongUse("--url, --as, --token-file and --profile are for a server; --local works without one.")
-        _create_locally(load(flags), wanted)
+        _create_locally(load_settings(flags), wanted)
         return
     if any(value is not None for value in flags.values()):
         raise WrongUse("The store's flags (--data-dir and so on) need --local.")
