@@ -31,7 +31,7 @@ GRAPHQL = ROOT / "docs/how-to/use-graphql.md"
 SEVERAL = ROOT / "docs/how-to/several-instances.md"
 SIGN_IN = ROOT / "docs/how-to/sign-in.md"
 WEBHOOKS = ROOT / "docs/how-to/webhooks.md"
-SNIPPETS = (ROOT / "docs/how-to/deploy.md", ROOT / "docs/how-to/gateways.md")
+SNIPPETS = (ROOT / "docs/how-to/gateways.md", ROOT / "docs/how-to/kubernetes.md")
 SIEM = ROOT / "docs/how-to/send-events-to-a-siem.md"
 FAILOVER = ROOT / "docs/how-to/high-availability.md"
 RUN = [
@@ -228,7 +228,10 @@ def test_recipes_for_collectors_are_valid_yaml() -> None:
 
 
 def test_snippets_are_valid_yaml() -> None:
-    assert [yaml_keys(page) for page in SNIPPETS] == [[{"spec"}], [{"set", "resources"}]]
+    assert [yaml_keys(page) for page in SNIPPETS] == [
+        [{"set", "resources"}],
+        [{"publicUrl", "settings"}, {"serviceMonitor", "networkPolicy"}],
+    ]
 
 
 def yaml_keys(page: Path) -> list[set[str]]:

@@ -170,7 +170,7 @@ def test_every_setting_in_the_documentation_exists() -> None:
 def test_every_command_and_flag_in_the_documentation_exists() -> None:
     for page in pages():
         for line in re.findall(r"^ *(?:\$ )?(?:sudo )?watchword ((?!\d)\S.*)$", _code(page), re.MULTILINE):
-            command, flags = _command(line.split())
+            command, flags = _command(line.partition(" | ")[0].split())
             assert command is not None, f"{page}: {line}"
             options = {option for parameter in command.params for option in parameter.opts}
             assert flags <= options | {"--help"}, f"{page}: {line}"

@@ -14,6 +14,7 @@ class Secret(Generic[T]):
         self._value: T = value
 
     def reveal(self) -> T:
+        """Get the value."""
         return self._value
 
     def __repr__(self) -> str:

@@ -43,7 +43,7 @@ def event() -> None: ...
 @repeatable("--actor", "actor_urns", "ACTOR", "Events of this actor.", type=actor_urn, shell_complete=complete_actors)
 @repeatable(
     "--about",
-    "about",
+    "about_urns",
     "ACTOR",
     "Events about this actor or its tokens.",
     type=actor_urn,

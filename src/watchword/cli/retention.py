@@ -229,6 +229,7 @@ def _hold_words(hold: "api.RetentionHold") -> str:
 
 
 MAX_BAR = 40
+MAX_SPANS = 20
 _WORDS = {
     None: "no rule",
     "HELD": "held",
@@ -298,10 +299,15 @@ def plan(client: "api.Client", series: str | None) -> None:
         out.show_list(found, _PLAN_COLUMNS, "No series.")
         return
     for one in found:
-        _show_plan(one)
+        spans = list(one.spans)
+        if one.plan is None and one.error is None:
+            entity_type, aspect = one.series.split(".")
+            counted = client.series.histogram(entity_type, aspect, spans=MAX_SPANS).spans
+            spans = [api.PlannedSpan(span.start, span.rows, rows_to_remove=0) for span in counted]
+        _show_plan(one, spans)
 
 
-def _show_plan(found: "api.SeriesPlanInfo") -> None:
+def _show_plan(found: "api.SeriesPlanInfo", spans: "list[api.PlannedSpan]") -> None:
     rule, hold, waiting = found.rule, found.hold, found.waiting
     pairs: dict[str, out.Cell] = {
         "Series": found.series,
@@ -321,13 +327,13 @@ def _show_plan(found: "api.SeriesPlanInfo") -> None:
             "Strategy": f"{found.plan.strategy}: {found.plan.reason}",
         }
     out.show_pairs({title: value for title, value in pairs.items() if value is not None})
-    if found.spans:
+    if spans:
         out.say("")
-        most = max(span.rows for span in found.spans)
+        most = max(span.rows for span in spans)
         shown = out.columns(
             "FROM=start, rows, TO REMOVE=rows_to_remove", out.Column("SHARE", lambda span: _bar(span, most))
         )
-        out.show_table(found.spans, shown)
+        out.show_table(spans, shown)
 
 
 def _bar(span: "api.PlannedSpan", most: int) -> str:

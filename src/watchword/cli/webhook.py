@@ -59,7 +59,7 @@ _filter = add_options(
     ),
     repeatable(
         "--group",
-        "groups",
+        "group_urns",
         "GROUP",
         "Send events about tokens of this group's members.",
         shell_complete=complete_groups,

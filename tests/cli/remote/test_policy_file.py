@@ -149,8 +149,8 @@ def test_apply_without_a_terminal_keeps_policies_of_other_files(
     server = make_server()
     flags = ("--url", server.url, "--as", ADMIN)
 
-    def apply(text: str, *more: str, verb: str = "apply") -> tuple[int, list[str], str]:
-        ran = watchword("policy", verb, "-", *more, *flags, stdin=text)
+    def apply(text: str, *more: str) -> tuple[int, list[str], str]:
+        ran = watchword("policy", "apply", "-", *more, *flags, stdin=text)
         return ran.returncode, ran.stdout.splitlines(), ran.stderr
 
     def sets() -> dict[str, str | None]:
@@ -172,15 +172,14 @@ def test_apply_without_a_terminal_keeps_policies_of_other_files(
         ],
     )
     assert sets() == {"own-tokens": "default", "readers": "default", "others": "team-a"}
-    for shown in (apply(SECOND, "--dry-run"), apply(SECOND, verb="diff")):
-        assert shown == (3, [*kept[1][-3:-1], "0 to create, 0 to update, 0 to remove, 1 unchanged."], "")
-    assert apply(SECOND, "--prune", verb="diff")[1][0] == "- urn:li:servicePolicy:readers"
+    shown = apply(SECOND, "--dry-run")
+    assert shown == (3, [*kept[1][-3:-1], "0 to create, 0 to update, 0 to remove, 1 unchanged."], "")
+    assert apply(SECOND, "--prune", "--dry-run")[1][0] == "- urn:li:servicePolicy:readers"
     assert apply(SECOND, "--prune", "--yes")[:2] == (
         0,
         ["- urn:li:servicePolicy:readers", "0 created, 0 updated, 1 removed, 1 unchanged."],
     )
-    for same in (apply(SECOND, "--dry-run"), apply(SECOND, verb="diff")):
-        assert same == (0, ["0 to create, 0 to update, 0 to remove, 1 unchanged."], "")
+    assert apply(SECOND, "--dry-run") == (0, ["0 to create, 0 to update, 0 to remove, 1 unchanged."], "")
 
     code, lines, told = apply(others)
     assert (code, lines) == (1, [])
@@ -194,7 +193,7 @@ def test_apply_without_a_terminal_keeps_policies_of_other_files(
     assert missing.stderr == "watchword: There is no policy set 'nosuch'. Sets here: default, team-a.\n"
     team = watchword("policy", "export", "--set", "team-a", *flags)
     assert (team.stdout.count("- id: "), team.stderr) == (1, "")
-    assert apply(team.stdout, "--prune", verb="diff")[0] == 0
+    assert apply(team.stdout, "--prune", "--dry-run")[0] == 0
     assert sets() == {"own-tokens": "default", "others": "team-a"}
 
 
@@ -209,7 +208,7 @@ def test_missing_group_is_a_warning(run: Run, done: Callable[..., str], actor: s
         f"watchword: There is no group urn:li:corpGroup:{name}-opps: the policies that name it grant nothing by it "
         f"until it has members. Did you mean urn:li:corpGroup:{name}-ops?\n"
     )
-    for words, code in ((("diff", "-"), 3), (("apply", "-", "--dry-run"), 3), (("apply", "-"), 0)):
+    for words, code in ((("apply", "-", "--dry-run"), 3), (("apply", "-"), 0)):
         ran = run("policy", *words, stdin=text)
         assert (ran.returncode, ran.stderr) == (code, told)
     done("policy", "apply", "-", stdin=text.replace("-opps", "-ops"))
