@@ -148,15 +148,18 @@ def test_many_writes_of_one_actor_are_slowed_down(attacked: Server) -> None:
     token = attacked.create(actor)["metadata"]["id"]
     one = f'updateAccessToken(tokenId: "{token}", input: {{ name: "changed" }}) {{ name }}'
     document = "mutation { " + " ".join(f"a{number}: {one}" for number in range(fields)) + " }"
-    for _ in range(int(ACTOR_BURST / WRITE_SECONDS) // fields):
-        attacked.ask(document, actor=actor)
 
     def seconds(caller: str) -> float:
         began = time.monotonic()
         attacked.ask(document, actor=caller)
         return time.monotonic() - began
 
-    until(lambda: seconds(actor) >= (fields - 1) * WRITE_SECONDS / share, "each write waits for its share")
+    def waits() -> bool:
+        """Writes without a pause use more than the share, or take as long as if they waited."""
+        burst = int(ACTOR_BURST / WRITE_SECONDS) // fields
+        return any(seconds(actor) >= (fields - 1) * WRITE_SECONDS / share for _ in range(burst + 1))
+
+    until(waits, "each write waits for its share")
     until(lambda: seconds(ADMIN) < fields * WRITE_SECONDS / share, "whoever manages all tokens does not wait")
     attacked.ask(LIST, own(actor, {"field": "name", "condition": "CONTAIN", "values": ["chang"]}), actor=actor)
 
