@@ -39,7 +39,8 @@ def test_durations_are_parsed_in_every_form_and_case(text: str, milliseconds: in
 @pytest.mark.parametrize("duration", ["7d", "168h", "P7D", "ONE_WEEK", "one_week"])
 def test_token_lifetime_takes_every_form_of_a_duration(done: Done, duration: str) -> None:
     made = json.loads(done("token", "create", "--name", "habit", "--duration", duration, "--json"))
-    listed = json.loads(done("token", "list", "--expires-before", "8d", "--expires-after", "p6d", "-o", "json"))
+    words = ("token", "list", "--expires-before", "8d", "--expires-after", "p6d", "--all", "-o", "json")
+    listed = json.loads(done(*words))
     assert made["id"] in {token["id"] for token in listed}
 
 
