@@ -36,29 +36,30 @@ def load_one_by_one(settings: Settings, folder: Path) -> Any:
     return LOAD_APP(settings, folder)
 
 
-def note_nothing(self: UsageRecorder, token_id: str, at: int, client: str) -> None:
-    """As if no token had been used."""
-
-
-async def write_nothing(self: UsageRecorder) -> bool:
-    """What was gathered waits."""
-    return True
-
-
 def load_switched(settings: Settings, folder: Path) -> Any:
     """The same service, which records uses while a file in its data folder says so."""
-    ways = {"recorded": (UsageRecorder.record, UsageRecorder.flush), "unrecorded": (note_nothing, write_nothing)}
+    record, flush = UsageRecorder.record, UsageRecorder.flush
+    seen = ""
+
+    def record_if_wanted(self: UsageRecorder, token_id: str, at: int, client: str) -> None:
+        if seen == "recorded":
+            record(self, token_id, at, client)
+
+    async def flush_if_wanted(self: UsageRecorder) -> bool:
+        """What was gathered waits."""
+        return await flush(self) if seen == "recorded" else True
 
     def watch() -> None:
-        seen = ""
+        nonlocal seen
         while True:
             wanted = _read(settings.data_dir / SWITCH)
-            if wanted != seen and wanted in ways:
-                UsageRecorder.record, UsageRecorder.flush = ways[wanted]  # type: ignore[method-assign]
-                (settings.data_dir / SEEN).write_text(wanted)
+            if wanted != seen and wanted in {"recorded", "unrecorded"}:
                 seen = wanted
+                (settings.data_dir / SEEN).write_text(wanted)
             time.sleep(SWITCH_SECONDS)
 
+    # Before the app is loaded: it may keep the bound methods.
+    UsageRecorder.record, UsageRecorder.flush = record_if_wanted, flush_if_wanted  # type: ignore[method-assign]
     threading.Thread(target=watch, daemon=True).start()
     return LOAD_APP(settings, folder)
 
