@@ -58,11 +58,8 @@ def show(client: "api.Client", urn: str) -> None:
 
     Example: watchword actor show urn:li:corpuser:alice
     """
-    found, privileges, scopes = (
-        client.actors.get(urn),
-        client.privileges.granted(urn),
-        client.privileges.granted_scopes(urn),
-    )
+    found = client.actors.get(urn)
+    privileges, scopes = client.privileges.granted(urn), client.privileges.granted_scopes(urn)
     pairs: dict[str, out.Cell] = {
         **out.attributes(found, "urn, Name=display_name, E-mail=email, status, Changed=changed_at, changed_by"),
         **out.attributes(found, "Live tokens=live_token_count"),
