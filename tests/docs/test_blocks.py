@@ -54,7 +54,7 @@ RUN = [
     ROOT / "docs/how-to/clean-up-a-time-series.md",
     ROOT / "docs/how-to/keep-time-series-short.md",
     ROOT / "docs/how-to/policies.md",
-    ROOT / "docs/how-to/policy-file.md",
+    ROOT / "docs/how-to/actors.md",
     ROOT / "docs/how-to/command-line.md",
     ROOT / "docs/how-to/device-login.md",
     ROOT / "docs/how-to/python-client.md",
