@@ -8,6 +8,7 @@ most ten times the normal request.
 """
 
 import argparse
+import csv
 import json
 import os
 import socket
@@ -218,16 +219,15 @@ def _line(cost: Cost) -> str:
     )
 
 
-def page(costs: list[Cost]) -> str:
-    """The table for docs/explanation/charts/request-costs.md."""
-    lines = ["| shape | answer | CPU ms | times | of | others' p50, p99 ms |", "|---|---|---|---|---|---|"]
-    for cost in costs:
-        times = "" if cost.name == NORMALS[cost.normal] else f"{cost.times:.1f}"
-        others = f"{cost.others_p50_ms:.1f}, {cost.others_p99_ms:.1f}"
-        lines.append(
-            f"| {cost.name} | {cost.answer} | {cost.cpu_ms:.2f} | {times} | {NORMALS[cost.normal]} | {others} |"
-        )
-    return "\n".join(lines)
+def write_rows(costs: list[Cost], file: Path) -> None:
+    """Write the lines of docs/explanation/charts/request-costs.csv."""
+    with file.open("w", newline="") as out:
+        lines = csv.writer(out, lineterminator="\n")
+        lines.writerow(["shape", "answer", "CPU ms", "times", "of", "others p50 ms", "others p99 ms"])
+        for cost in costs:
+            times = "" if cost.name == NORMALS[cost.normal] else f"{cost.times:.1f}"
+            others = (f"{cost.others_p50_ms:.1f}", f"{cost.others_p99_ms:.1f}")
+            lines.writerow([cost.name, cost.answer, f"{cost.cpu_ms:.2f}", times, NORMALS[cost.normal], *others])
 
 
 def main() -> None:
@@ -252,7 +252,7 @@ def main() -> None:
     print(f"  {'FAILS' if dear else 'holds'}  {len(costs) - len(dear)} of {len(costs)} shapes")
     asked.out.mkdir(parents=True, exist_ok=True)
     file = asked.out / "shapes.json"
-    (asked.out / "shapes.md").write_text(page(costs) + "\n")
+    write_rows(costs, asked.out / "shapes.csv")
     kept = [{**asdict(cost), "verdict": cost.verdict} for cost in costs]
     file.write_text(json.dumps({"tokens": asked.tokens, "shapes": kept}, indent=1) + "\n")
     print(f"\nKept in {file}, and as a table beside it")

@@ -110,7 +110,7 @@ def test_bench_shapes_compares_an_expensive_request_with_a_normal_one(tmp_path: 
     assert (hops["name"], hops["normal"], hops["answer"]) == ("31 kB of hops in 90 lines", "auth", "204")
     (verified,) = (one for one in normal if one["normal"] == "auth")
     assert hops["times"] == hops["cpu_ms"] / verified["cpu_ms"]
-    assert "| 31 kB of hops in 90 lines |" in (tmp_path / "shapes.md").read_text()
+    assert "31 kB of hops in 90 lines," in (tmp_path / "shapes.csv").read_text()
 
 
 @pytest.mark.soak

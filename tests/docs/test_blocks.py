@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from tests.support.clients import client_env
+from tests.support.gateways import PAGE as GATEWAYS
 from tests.support.gateways import RECIPES
 from tests.support.pages import POSTGRES_PORT, ROOT, blocks, environment, forking, kinds, pages, run_blocks, unending
 from tests.support.ports import free_port
@@ -31,7 +32,7 @@ GRAPHQL = ROOT / "docs/how-to/use-graphql.md"
 SEVERAL = ROOT / "docs/how-to/several-instances.md"
 SIGN_IN = ROOT / "docs/how-to/sign-in.md"
 WEBHOOKS = ROOT / "docs/how-to/webhooks.md"
-SNIPPETS = (ROOT / "docs/how-to/gateways.md", ROOT / "docs/how-to/kubernetes.md")
+SNIPPETS = (GATEWAYS, ROOT / "docs/how-to/kubernetes.md")
 SIEM = ROOT / "docs/how-to/send-events-to-a-siem.md"
 FAILOVER = ROOT / "docs/how-to/high-availability.md"
 RUN = [
@@ -53,7 +54,7 @@ RUN = [
     ROOT / "docs/how-to/clean-up-a-time-series.md",
     ROOT / "docs/how-to/keep-time-series-short.md",
     ROOT / "docs/how-to/policies.md",
-    ROOT / "docs/how-to/policy-file.md",
+    ROOT / "docs/how-to/actors.md",
     ROOT / "docs/how-to/command-line.md",
     ROOT / "docs/how-to/device-login.md",
     ROOT / "docs/how-to/python-client.md",
@@ -65,8 +66,6 @@ RUN = [
     ROOT / "docs/how-to/find-leaked-tokens.md",
     ROOT / "docs/how-to/rotate-keys.md",
     ROOT / "docs/how-to/run-it.md",
-    ROOT / "docs/how-to/tls.md",
-    ROOT / "docs/how-to/first-token.md",
     ROOT / "docs/reference/operations.md",
     ROOT / "docs/reference/retention.md",
 ]
@@ -204,7 +203,6 @@ def test_every_page_with_shell_blocks_is_run() -> None:
 def test_every_block_has_a_tested_kind() -> None:
     tried = {"sh", "text", "console", "json"}
     also = {CLIENTS: {"python", "js"}}  # tests/clients/test_clients_page.py
-    also |= {recipe.page: {recipe.kind, "bash"} for recipe in RECIPES}  # tests/gateways
     also |= {FAILOVER: {"ini", "yaml", "sql", "properties", "haproxy", "bash"}}  # tests/linear/test_failover.py
     also |= {COMING: {"bash"}}  # tests/datahub/test_import_databases.py
     also |= {SIGN_IN: {"bash"}}  # tests/support/keycloak.py
@@ -212,6 +210,7 @@ def test_every_block_has_a_tested_kind() -> None:
     also |= {SIEM: {"yaml"}}  # only parsed: no package registry has Vector or Fluent Bit
     also |= {ROOT / "docs/how-to/alerts.md": {"yaml"}}  # tests/packages/test_alerts.py
     also |= {page: {"yaml"} for page in SNIPPETS}  # parsed below
+    also |= {GATEWAYS: {"bash"} | {recipe.kind for recipe in RECIPES}}  # tests/gateways
     assert [page for page in pages() if kinds(page) - tried - also.get(page, set())] == []
 
 
@@ -229,8 +228,8 @@ def test_recipes_for_collectors_are_valid_yaml() -> None:
 
 def test_snippets_are_valid_yaml() -> None:
     assert [yaml_keys(page) for page in SNIPPETS] == [
-        [{"set", "resources"}],
-        [{"publicUrl", "settings"}, {"serviceMonitor", "networkPolicy"}],
+        [{"global", "entryPoints", "providers", "http"}, {"static_resources"}, {"set", "resources"}],
+        [{"publicUrl", "settings"}, {"publicUrl", "ingress"}, {"serviceMonitor", "networkPolicy"}],
     ]
 
 

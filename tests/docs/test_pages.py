@@ -49,7 +49,8 @@ def _headings(page: Path) -> list[str]:
 
 
 def test_every_page_is_linked_from_another_page() -> None:
-    linked = {(page.parent / link.partition("#")[0]).resolve() for page in pages() for link in links(page)}
+    written = [page for page in pages() if page.name != "index.md"]  # which lists all of them
+    linked = {(page.parent / link.partition("#")[0]).resolve() for page in written for link in links(page)}
     first = {"README.md", "index.md"}
     assert [page for page in pages() if page.name not in first and page.resolve() not in linked] == []
 

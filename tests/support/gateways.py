@@ -28,7 +28,7 @@ from tests.support.system import need_program
 from tests.support.waiting import SECONDS, until
 from tests.support.wire import Answer
 
-PAGES = ROOT / "docs/how-to/gateways"
+PAGE = ROOT / "docs/how-to/gateways.md"
 LISTENS, WATCHWORD, APPLICATION = "8000", "8080", "9000"
 """The ports in the pages."""
 CLIENT = "127.0.0.9"
@@ -42,24 +42,21 @@ _probes = itertools.count()
 
 @dataclass(frozen=True)
 class Recipe:
-    """A page: its one file, and the command that starts the gateway on it."""
+    """A part of the page: its one file, and the command that starts the gateway on it."""
 
     name: str
     file: str
 
-    @property
-    def page(self) -> Path:
-        return PAGES / f"{self.name}.md"
-
     def block(self, kind: str) -> str:
-        (code,) = re.findall(rf"^```{kind}\n(.*?)^```$", self.page.read_text(), re.MULTILINE | re.DOTALL)
+        (part,) = re.findall(rf"^## {self.name}\n.*?^## ", PAGE.read_text(), re.MULTILINE | re.DOTALL | re.IGNORECASE)
+        (code,) = re.findall(rf"^```{kind}\n(.*?)^```$", part, re.MULTILINE | re.DOTALL)
         return str(code)
 
     @property
     def away(self) -> int:
-        """What the page about all of them says is answered while Watchword cannot be reached."""
-        row = rf"^\| \[\w+\]\(gateways/{self.name}\.md\) \| (\d+) \|"
-        (status,) = re.findall(row, PAGES.with_suffix(".md").read_text(), re.MULTILINE)
+        """What the page says is answered while Watchword cannot be reached."""
+        row = rf"^\| \[\w+\]\(#{self.name}\) \| (\d+) \|"
+        (status,) = re.findall(row, PAGE.read_text(), re.MULTILINE)
         return int(status)
 
     @property

@@ -2,7 +2,8 @@
 
 Each worker keeps its numbers as doubles in a memory-mapped file: an increment is an assignment, needs no flush, and
 survives the worker. A second file names the doubles; it is rewritten when a new name is first used. Any worker can sum
-all files. prometheus-client's multiprocess mode does the same at five times the cost (docs/decisions/metrics.md).
+all files. prometheus-client's multiprocess mode does the same at five times the cost
+(docs/decisions/logs-and-metrics.md).
 A gauge is measured by one worker for all, and published in a file that every worker reads.
 """
 

@@ -1,5 +1,5 @@
 """The policy file: policies, groups, service accounts, retention rules, webhooks and resources as YAML. Errors name
-line and key. docs/how-to/policy-file.md shows one.
+line and key. docs/how-to/policies.md shows one.
 
 PyYAML composes the nodes, which know their lines. This module reads them strictly: an unknown or repeated key is an
 error, and a text must be a YAML string.

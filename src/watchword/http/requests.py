@@ -3,7 +3,7 @@ responses that are made per request.
 
 Bodies are limited in size and time, and in what makes them expensive to parse.
 
-The app uses RSGI, granian's interface (docs/decisions/rsgi-vs-asgi.md). RSGI hides the value of a header that is not
+The app uses RSGI, granian's interface (docs/decisions/server.md). RSGI hides the value of a header that is not
 visible ASCII, and hides the whole line when it follows a readable one. Behind trusted proxies a client could so hide
 the `X-Forwarded-For` line to which a proxy appends the client's address. There the app uses ASGI, which shows every
 line and costs more, through adapters. ASGI does not show whether a target was absolute.
