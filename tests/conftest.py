@@ -99,9 +99,11 @@ def _exempt_from_collection() -> None:
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """One server with default settings, shared by the tests of a process; each test uses actors of its own. The root
-    actor, which they share, may make as many changes as they need.
+    actor, which they share, may make as many changes as they need, and a token that a test lets expire long ago is not
+    purged.
     """
-    with Server(tmp_path_factory.mktemp("server"), "--actor-daily-changes", "1000000") as running:
+    flags = ("--actor-daily-changes", "1000000", "--dead-token-days", "36500")
+    with Server(tmp_path_factory.mktemp("server"), *flags) as running:
         yield running
 
 

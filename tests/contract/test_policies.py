@@ -243,11 +243,13 @@ def test_deleted_default_policy_is_not_recreated(run: Run, store: Store) -> None
     assert set(run(store.policies()).policies) == {root_policy(BOB), replace(two, description="changed")}
 
 
-def test_root_policy_follows_the_setting(harness: StoreHarness) -> None:
+def test_root_policy_follows_the_setting(harness: StoreHarness, location: StoreLocation) -> None:
     before = version(harness)
     harness.run(harness.store.apply_start(root_policy(EVE), ()))
     assert harness.run(harness.store.policies()).policies == (root_policy(EVE),)
     assert version(harness) > before
+    detail = location.events()[-1].detail
+    assert (detail["users"], detail["removedUsers"]) == ([EVE], [ADMIN])
 
 
 def test_unchanged_start_writes_nothing(harness: StoreHarness, location: StoreLocation) -> None:

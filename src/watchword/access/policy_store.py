@@ -138,8 +138,7 @@ async def put_first_policies(tx: Transaction, root: Policy, defaults: Sequence[P
     before = _policy(await tx.fetchrow(_GET, root.urn))
     if before != root:
         made.append(root)
-        action = Action.POLICY_CREATED if before is None else Action.POLICY_UPDATED
-        events.append(Event(action, root.urn, _detail(root)))
+        events.append(_event(Change(root.urn, before, root)))
     await tx.executemany(_PUT, [_values(policy) for policy in made])
     return events
 

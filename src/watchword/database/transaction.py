@@ -156,7 +156,10 @@ class Transaction(Protocol):
     async def lock_tokens(self, ids: Sequence[str]) -> None:
         """Lock these rows until the commit."""
 
-    async def insert_rows(self, table: str, names: str, values: Sequence[rows.Row]) -> None: ...
+    async def insert_rows(self, table: str, names: str, values: Sequence[rows.Row]) -> None:
+        """PostgreSQL gets the rows of all calls since the last other statement in one, before the next or with the
+        mark.
+        """
 
     async def mark_revoked(self, ids: Sequence[str], now: int, *, lock_rows: bool) -> Sequence[rows.Row]:
         """Revoke those that are not revoked yet; returns the id, actor and name of each. Locks their rows first, unless

@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
+from itertools import count
 from types import MappingProxyType
 from typing import Any, Self, TypeVar
 
@@ -94,10 +95,18 @@ def _each_text(sql: str, names: Sequence[str]) -> str:
 
 
 @cache
-def _insert_text(table: str, names: str) -> str:
-    words = enumerate(names.split(", "), 1)
-    lists = ", ".join(f"${number}::{'bigint' if word in _NUMBERS else 'text'}[]" for number, word in words)
-    return f"INSERT INTO {table} ({names}) SELECT * FROM unnest({lists})"
+def _insert_text(inserts: Sequence[tuple[str, str]], result: str) -> str:
+    """The inserts into these columns of these tables, and a row of what stands in `result`, in one statement. Its
+    parameters are a list for each column, and that of `{}` in `result`.
+    """
+    numbers = count(1)
+    parts: list[str] = []
+    for table, names in inserts:
+        types = ("bigint" if name in _NUMBERS else "text" for name in names.split(", "))
+        lists = ", ".join(f"${next(numbers)}::{type_}[]" for type_ in types)
+        parts.append(f"inserted_{len(parts)} AS (INSERT INTO {table} ({names}) SELECT * FROM unnest({lists}))")
+    with_inserts = f"WITH {', '.join(parts)} " if parts else ""
+    return f"{with_inserts}SELECT {result.format(f'${next(numbers)}')}"
 
 
 class Connection(asyncpg.Connection):  # type: ignore[misc]  # comes without types
@@ -105,7 +114,7 @@ class Connection(asyncpg.Connection):  # type: ignore[misc]  # comes without typ
     standby confirmed. Prepared statements are not watched: ours only read.
     """
 
-    __slots__ = ("_wait_cancelled", "place", "timeline")
+    __slots__ = ("_inserts", "_wait_cancelled", "place", "timeline")
     place: PostgresUrl
     timeline: int
     """The server's; each promotion of a standby begins a new one. 0 if the server does not say."""
@@ -115,6 +124,8 @@ class Connection(asyncpg.Connection):  # type: ignore[misc]  # comes without typ
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._wait_cancelled = False
+        self._inserts: dict[tuple[str, str], list[rows.Row]] = {}
+        """Rows that the transaction inserts with its next statement, by table and columns."""
         self.watch()
 
     def watch(self) -> Self:
@@ -167,20 +178,25 @@ class Connection(asyncpg.Connection):  # type: ignore[misc]  # comes without typ
             await self.close(timeout=CANCEL_SECONDS)
 
     async def execute(self, sql: str, *bound: Any) -> int:
+        await self._send_inserts()
         tag = self._confirmed(await super().execute(sql, *bound)).rpartition(" ")[2]  # such as DELETE 3
         return int(tag) if tag.isdigit() else 0
 
     async def executemany(self, sql: str, bound: Iterable[Sequence[Any]]) -> None:
+        await self._send_inserts()
         self._confirmed(await super().executemany(sql, bound))
 
     async def fetch(self, sql: str, *bound: Any) -> list[rows.Row]:
+        await self._send_inserts()
         return self._confirmed(await super().fetch(sql, *bound))
 
     async def fetchrow(self, sql: str, *bound: Any) -> rows.Row | None:
+        await self._send_inserts()
         row: rows.Row | None = self._confirmed(await super().fetchrow(sql, *bound))
         return row
 
     async def fetchval(self, sql: str, *bound: Any) -> Any:
+        await self._send_inserts()
         return self._confirmed(await super().fetchval(sql, *bound))
 
     async def search(self, sql: str, *bound: Any) -> list[rows.Row]:
@@ -189,9 +205,10 @@ class Connection(asyncpg.Connection):  # type: ignore[misc]  # comes without typ
         await self.execute(SEARCHED)
         return found
 
-    def stream(self, sql: str, *bound: Any, prefetch: int = 100) -> AsyncIterator[rows.Row]:
-        found: AsyncIterator[rows.Row] = self.cursor(sql, *bound, prefetch=prefetch)
-        return found
+    async def stream(self, sql: str, *bound: Any, prefetch: int = 100) -> AsyncIterator[rows.Row]:
+        await self._send_inserts()
+        async for row in self.cursor(sql, *bound, prefetch=prefetch):
+            yield row
 
     async def now(self) -> int:
         return int(await self.fetchval("SELECT now_ms()"))
@@ -220,10 +237,31 @@ class Connection(asyncpg.Connection):  # type: ignore[misc]  # comes without typ
     async def lock_tokens(self, ids: Sequence[str]) -> None:
         await self.execute(_LOCK_TOKENS, list(ids))
 
+    async def begin(self, sql: str) -> None:
+        self._inserts.clear()
+        await self.execute(sql)
+
+    async def roll_back(self) -> None:
+        self._inserts.clear()
+        await self.execute("ROLLBACK")
+
     async def insert_rows(self, table: str, names: str, values: Iterable[rows.Row]) -> None:
-        lists = [list(column) for column in zip(*values, strict=True)]
-        if lists:
-            await self.execute(_insert_text(table, names), *lists)
+        self._inserts.setdefault((table, names), []).extend(values)
+
+    async def finish(self, mark: str) -> str:
+        """Send the inserts and write the mark; returns the list of standbys. The commit is next."""
+        names: str = await self._insert(f"{STANDBYS}, write_mark({{}})", mark)
+        return names
+
+    async def _insert(self, result: str, *bound: Any) -> Any:
+        inserts = {columns: values for columns, values in self._inserts.items() if values}
+        self._inserts.clear()
+        lists = [list(column) for values in inserts.values() for column in zip(*values, strict=True)]
+        return await self.fetchval(_insert_text(tuple(inserts), result), *lists, *bound)
+
+    async def _send_inserts(self) -> None:
+        if self._inserts:
+            await self._insert("1")
 
     async def mark_revoked(self, ids: Sequence[str], now: int, *, lock_rows: bool) -> list[rows.Row]:
         return await self.fetch(_LOCK_AND_REVOKE if lock_rows else _REVOKE, list(ids), now)

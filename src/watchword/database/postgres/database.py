@@ -26,7 +26,7 @@ from watchword.basics.errors import Fault, OperatorError, Reason
 from watchword.basics.paging import SEARCH_SECONDS
 from watchword.database import rows
 from watchword.database.faults import stopping, too_slow, unknown_outcome
-from watchword.database.postgres.connections import SEARCHING, SNAPSHOT, STANDBYS, Connection
+from watchword.database.postgres.connections import SEARCHING, SNAPSHOT, Connection
 from watchword.database.postgres.dialect import DIALECT
 from watchword.database.postgres.errors import DRIVER_ERRORS, is_lost, store_fault
 from watchword.database.postgres.hosts import ConnectionBackoff
@@ -274,10 +274,13 @@ class PostgresDatabase:
         return result
 
     async def _in_transaction(self, connection: Connection, work: Query[T], deadline: float, begin: str = "BEGIN") -> T:
-        await connection.execute(begin)
-        result = await self._or_roll_back(connection, work)
         mark = secrets.token_hex(16)
-        names = await connection.fetchval(f"SELECT {STANDBYS}, write_mark($1)", mark)
+
+        async def work_and_finish(connection: Connection) -> tuple[T, str]:
+            return await work(connection), await connection.finish(mark)
+
+        await connection.begin(begin)
+        result, names = await self._or_roll_back(connection, work_and_finish)
         connection.check_standbys(names)
         try:
             await connection.execute("COMMIT")
@@ -300,7 +303,7 @@ class PostgresDatabase:
             raise  # past the deadline: a server that does not answer would not answer a ROLLBACK either
         except BaseException as error:
             if not is_lost(error) and not connection.is_closed():
-                await connection.execute("ROLLBACK")
+                await connection.roll_back()
             if isinstance(error, Fault):
                 await connection.confirm()
             raise
@@ -348,11 +351,14 @@ async def make_pool(backoff: ConnectionBackoff) -> Any:
     )
 
 
-CONCURRENT = 2
 MOST = 32
 """Writes in one commit: each takes a few locks, and the database has a bounded number of them."""
 TURNS = 3
-"""Turns of the event loop for which the first write waits for others. While nothing else happens they take no time."""
+"""Turns of the event loop for which a batch waits for more writes. While nothing else happens they take no time."""
+TURNS_AFTER_MANY = 10
+"""The same after a batch of several: the clients that it answered send their next writes. What a transaction costs, six
+statements and their answers, is shared by more of them.
+"""
 PATIENCE = "100ms"
 """How long a batch waits for a lock."""
 LEFT = 0.25
@@ -373,8 +379,8 @@ class WriteBatcher:
         self._db = database
         self._work = work
         self._waiting: list[Job] = []
-        self._gathering = False
-        self._under_way: set[asyncio.Task[None]] = set()
+        self._batches: asyncio.Task[None] | None = None
+        """Runs while writes wait."""
         self._alone: set[asyncio.Task[None]] = set()
         """Writes that wait for a lock."""
 
@@ -383,33 +389,27 @@ class WriteBatcher:
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Any] = loop.create_future()
         self._waiting.append((item, deadline, answer))
-        if not self._gathering:
-            self._gathering = True
-            loop.call_soon(self._gather, TURNS - 1)
+        if self._batches is None:
+            self._batches = loop.create_task(self._send_batches())
         return await answer
 
     async def finish(self) -> None:
         """Finish what was handed in; each has its deadline."""
-        while self._waiting or self._under_way or self._alone:
-            if self._under_way or self._alone:
-                await asyncio.wait(self._under_way | self._alone)
-            else:
-                await asyncio.sleep(0)
+        while under_way := {*self._alone, *filter(None, [self._batches])}:
+            await asyncio.wait(under_way)
 
-    def _gather(self, turns: int) -> None:
-        if turns and len(self._waiting) < MOST:
-            asyncio.get_running_loop().call_soon(self._gather, turns - 1)
-        else:
-            self._gathering = False
-            self._pump()
-
-    def _pump(self) -> None:
-        self._refuse_late()
-        while self._waiting and len(self._under_way) < CONCURRENT:
+    async def _send_batches(self) -> None:
+        turns = TURNS
+        while self._waiting:
+            for _ in range(turns):
+                if len(self._waiting) < MOST:
+                    await asyncio.sleep(0)
+            self._refuse_late()
             sealed, self._waiting = self._waiting[:MOST], self._waiting[MOST:]
-            task = asyncio.get_running_loop().create_task(self._send(sealed))
-            self._under_way.add(task)
-            task.add_done_callback(self._ended)
+            turns = TURNS if len(sealed) <= 1 else TURNS_AFTER_MANY
+            if sealed:
+                await self._send(sealed)
+        self._batches = None
 
     def _refuse_late(self) -> None:
         """Fail the requests with too little time left for the commit, which must not be cut short for the others."""
@@ -417,10 +417,6 @@ class WriteBatcher:
         for job in [job for job in self._waiting if job[1] < soon]:
             self._waiting.remove(job)
             _refuse(job, store_fault(TimeoutError("too many writes are waiting")))
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        self._under_way.discard(task)
-        self._pump()
 
     async def _send(self, sealed: list[Job], *, alone: bool = False) -> None:
         deadline = min(deadline for _, deadline, _ in sealed)
