@@ -44,6 +44,8 @@ BEFORE = {
     "watchword webhook deliveries": "watchword webhook create chat --name Chat --to https://chat.example.org/hooks",
     "watchword retention plan": RULE,
     "watchword retention run": RULE,
+    "watchword token show ci": "watchword token create ci",
+    "watchword token update nightly": "watchword token create nightly",
     "watchword group create": "watchword group delete ops --yes",
     "watchword group add": "watchword group create ops --name Operations",
     "watchword logout": "watchword login --profile leaving --url https://tokens.example.org < leaving.token",

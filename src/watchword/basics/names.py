@@ -7,6 +7,7 @@ Actors need no registration.
 
 import re
 import unicodedata
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from watchword.basics.errors import Fault, Reason, invalid
@@ -157,6 +158,14 @@ def own_token_urn(urn: str) -> str:
     """The urn of a token of DataHub as this service has it; any other text unchanged."""
     bare = urn.removeprefix(DATAHUB_TOKEN_PREFIX)
     return urn if bare == urn else TOKEN_PREFIX + bare
+
+
+def did_you_mean(word: str, known: Iterable[str], least: float = 0.6) -> str:
+    """The question after an error, for a misspelt word: which one is close. Empty if none is."""
+    from difflib import get_close_matches
+
+    close = get_close_matches(word[:100], known, 1, least)
+    return f" Did you mean {close[0]}?" if close else ""
 
 
 def _kind(urn: str) -> str:

@@ -35,7 +35,6 @@ _COMMANDS: Lazy = {
 @click.group(
     cls=CommandGroup,
     lazy=_COMMANDS,
-    aliases={"task": "operation"},
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @click.version_option(__version__, prog_name="watchword")

@@ -9,13 +9,14 @@ from watchword import client as api
 from watchword.authority.callers import ActorStatus
 from watchword.basics.names import ACCOUNT_PREFIX
 from watchword.cli import output as out
-from watchword.cli.options import actor_urn, yes_flag
+from watchword.cli.options import all_actors_flag, yes_flag
 from watchword.cli.remote import (
+    ACTOR,
     actor_argument,
     by_display_name,
-    complete_actors,
     completes,
     confirm,
+    hides_others,
     need_confirmation,
     urn_argument,
     with_client,
@@ -252,18 +253,18 @@ def session() -> None: ...
 
 
 @session.command("list")
-@click.option(
-    "--actor", type=actor_urn, shell_complete=complete_actors, help="Sessions of this actor. Default: your own."
-)
-@click.option("--all-actors", is_flag=True, help="Sessions of all actors.")
+@click.option("--actor", help="Sessions of this user.", **ACTOR)
+@all_actors_flag
 @with_list()
 def list_sessions(client: "api.Client", actor: str | None, all_actors: bool) -> None:
-    """List console sessions, the last used first.
+    """List your own console sessions, or those of --actor or --all-actors, the last used first.
 
     Example: watchword session list --actor urn:li:corpuser:alice
     Example: watchword session list --all-actors
     """
-    out.show_list(client.sessions.list(actor, all=all_actors), _SESSION_COLUMNS, "No sessions.")
+    found = client.sessions.list(actor, all=all_actors and actor is None)
+    own = not all_actors and actor is None and hides_others(client, "MANAGE_POLICIES")
+    out.show_list(found, _SESSION_COLUMNS, "No sessions.", own=own)
 
 
 @session.command()

@@ -11,13 +11,12 @@ import click
 
 from watchword import client as api
 from watchword.cli import output as out
-from watchword.cli.options import actor_urn, page_size, repeatable, time_ago
-from watchword.cli.remote import complete_actors, patiently, with_list
+from watchword.cli.options import page_size, repeatable, time_ago
+from watchword.cli.remote import ACTOR, patiently, with_list
 from watchword.cli.run import CommandGroup, WrongUse
 
 if TYPE_CHECKING:
     from datetime import datetime
-
 
 FOLLOW_SECONDS = 1.0
 LATE, LATEST, LATEST_EVERY = timedelta(seconds=10), timedelta(seconds=75), 10
@@ -40,15 +39,8 @@ def event() -> None: ...
 
 
 @event.command("list")
-@repeatable("--actor", "actor_urns", "ACTOR", "Events of this actor.", type=actor_urn, shell_complete=complete_actors)
-@repeatable(
-    "--about",
-    "about_urns",
-    "ACTOR",
-    "Events about this actor or its tokens.",
-    type=actor_urn,
-    shell_complete=complete_actors,
-)
+@repeatable("--actor", "actor_urns", "ACTOR", "Events of this actor.", **ACTOR)
+@repeatable("--about", "about_urns", "ACTOR", "Events about this actor or its tokens.", **ACTOR)
 @repeatable("--action", "actions", "WORD", "Events with this action. `watchword event actions` lists them.")
 @repeatable("--target", "targets", "TEXT", "Events on this id or URN.")
 @click.option("--since", type=time_ago, help="From a date, a time, or a duration back such as 1d.")

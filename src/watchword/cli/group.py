@@ -5,17 +5,15 @@ import click
 from watchword import client as api
 from watchword.basics.names import GROUP_PREFIX
 from watchword.cli import output as out
-from watchword.cli.options import actor_urn, yes_flag
-from watchword.cli.remote import complete_actors, complete_groups, confirm, urn_argument, with_client, with_list
+from watchword.cli.options import yes_flag
+from watchword.cli.remote import ACTOR, complete_groups, confirm, urn_argument, with_client, with_list
 from watchword.cli.run import CommandGroup
 
 _COLUMNS = out.columns(
     out.Column("URN", "urn", terse=("GROUP", GROUP_PREFIX)), "name*, MEMBERS=member_count, description*"
 )
 _group = urn_argument("GROUP", GROUP_PREFIX, complete_groups)
-_users = click.argument(
-    "users", nargs=-1, required=True, metavar="USER...", type=actor_urn, shell_complete=complete_actors
-)
+_users = click.argument("users", nargs=-1, required=True, metavar="USER...", **ACTOR)
 
 
 @click.group(cls=CommandGroup)

@@ -61,6 +61,7 @@ limit_flags = add_options(
     ),
     click.option("--all", is_flag=True, help="Show all.", **_keep(("limit", None))),
 )
+all_actors_flag = click.option("--all-actors", is_flag=True, help="Those of every user, not only your own.")
 wait_flag = click.option("--wait/--no-wait", default=True, help="Whether to wait until it ends. [default: wait]")
 
 

@@ -298,8 +298,8 @@ def warn(line: str) -> None:
     sys.stderr.write(f"watchword: {one_line(line)}\n")
 
 
-def show_list(rows: Iterable[Any], columns: Sequence[Column], empty: str) -> None:
-    """Print a listing in the form that fits where it goes, up to --limit."""
+def show_list(rows: Iterable[Any], columns: Sequence[Column], empty: str, *, own: bool = False) -> None:
+    """Print a listing in the form that fits where it goes, up to --limit. If it is `own`, say so."""
     limit, rows = flag("limit"), iter(rows)
     shown = islice(rows, min(limit, sys.maxsize) if limit else None)
     if flag("output") == "json":
@@ -310,6 +310,8 @@ def show_list(rows: Iterable[Any], columns: Sequence[Column], empty: str) -> Non
         show_table(list(shown), columns, empty)
     if limit and any(True for _ in rows):
         warn("There are more. To see all, pass --all.")
+    if own:
+        warn("Only yours. To see everyone's, pass --all-actors.")
 
 
 def show_table(found: Sequence[Any], columns: Sequence[Column], empty: str = "") -> None:

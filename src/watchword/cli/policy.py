@@ -1,7 +1,6 @@
 """`watchword policy`."""
 
 from collections.abc import Callable, Iterable
-from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -15,11 +14,10 @@ from watchword.authority.policies import MAX_ENTRIES, PolicyState
 from watchword.authority.privileges import Privilege, Right, right_name, right_of
 from watchword.basics.errors import Fault, OperatorError
 from watchword.basics.files import write_text
-from watchword.basics.names import ACCOUNT_PREFIX, GROUP_PREFIX, POLICY_PREFIX, is_account
+from watchword.basics.names import ACCOUNT_PREFIX, GROUP_PREFIX, POLICY_PREFIX, did_you_mean, is_account
 from watchword.cli import output as out
 from watchword.cli.options import (
     actor_or_empty,
-    actor_urn,
     add_options,
     full_urn,
     need_change,
@@ -28,7 +26,7 @@ from watchword.cli.options import (
     yes_flag,
 )
 from watchword.cli.remote import (
-    complete_actors,
+    ACTOR,
     complete_groups,
     completes,
     confirm,
@@ -39,7 +37,7 @@ from watchword.cli.remote import (
     with_list,
 )
 from watchword.cli.run import CommandGroup, read_input
-from watchword.client.errors import Unauthorized
+from watchword.client.errors import BadRequest, NotFound, Unauthorized
 from watchword.notices.webhook_rules import DECLARED, WebhookState
 from watchword.retention.rules import FIELDS as RULE_FIELDS
 
@@ -68,12 +66,16 @@ class _RightType(click.ParamType["Right"]):
     name = "right"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Right:
-        if isinstance(value, str) and value.upper() in Privilege.__members__:
-            return Privilege[value.upper()]
+        if isinstance(value, Privilege) or value.upper() in Privilege.__members__:
+            return value if isinstance(value, Privilege) else Privilege[value.upper()]
+        close = partial(did_you_mean, value.upper().replace("-", "_"), Privilege.__members__)
         try:
-            return value if isinstance(value, Privilege) else right_of(value, "it")
+            right = right_of(value, "it")
         except Fault as fault:
-            self.fail(fault.message.removeprefix("it "), param, ctx)
+            self.fail(fault.message.removeprefix("it ") + close(), param, ctx)
+        if hint := close(0.8):
+            out.warn(f"{value} is not a privilege, but may be a scope.{hint}")
+        return right
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         return _PRIVILEGE.shell_complete(ctx, param, incomplete)
@@ -100,14 +102,22 @@ _COLUMNS = out.columns(
     ),
     "privileges*, scopes*, set",
 )
-
-
 _PRIVILEGE_COLUMNS = out.columns("PRIVILEGE=name, allows*, includes*")
 
 
 @click.group(cls=CommandGroup)
 def policy() -> None:
-    """POLICY is a URN or the id at its end."""
+    """POLICY is a URN, the id at its end, or the name of one policy."""
+
+
+def _find(client: "api.Client", urn: str) -> "api.PolicyInfo":
+    try:
+        return client.policies.get(urn)
+    except (BadRequest, NotFound):
+        named = [one for one in client.policies.list() if one.name == urn.removeprefix(POLICY_PREFIX)]
+        if len(named) != 1:
+            raise
+        return named[0]
 
 
 @policy.command("list")
@@ -129,7 +139,7 @@ def show(client: "api.Client", urn: str) -> None:
 
     Example: watchword policy show own-tokens
     """
-    found = client.policies.get(urn)
+    found = _find(client, urn)
     pairs = {
         **out.attributes(found, "urn, name, description, state, source, set, privileges, scopes"),
         "Granted to": _granted_to(found, lambda user: out.with_name(user.urn, user.display_name)),
@@ -143,7 +153,7 @@ _with_changes = add_options(
     repeatable(
         "--scope", "scopes", "WORD", "Scope of another service that it grants. Such as reports:read or orders:*."
     ),
-    repeatable("--user", "users", "ACTOR", "User it grants to.", type=actor_or_empty, shell_complete=complete_actors),
+    repeatable("--user", "users", "ACTOR", "User it grants to.", **ACTOR | {"type": actor_or_empty}),
     repeatable("--group", "groups", "GROUP", "Group it grants to.", shell_complete=complete_groups),
     click.option("--all-users/--not-all-users", default=None, help="Whether it grants to every user."),
     click.option("--inactive/--active", default=None, help="Whether the policy grants anything."),
@@ -175,9 +185,9 @@ def update(client: "api.Client", urn: str, **flags: Any) -> None:
     Example: watchword policy update own-tokens --inactive
     """
     need_change(flags)
-    found = client.policies.get(urn)
-    client.policies.update(urn, **_with_flags(found, flags), revision=found.revision)
-    out.show_result(f"Updated {urn}", client.policies.get(urn) if out.is_data() else None)
+    found = _find(client, urn)
+    client.policies.update(found.urn, **_with_flags(found, flags), revision=found.revision)
+    out.show_result(f"Updated {found.urn}", client.policies.get(found.urn) if out.is_data() else None)
 
 
 def _with_flags(found: "api.PolicyInfo | None", flags: dict[str, Any]) -> dict[str, Any]:
@@ -203,7 +213,7 @@ def _with_flags(found: "api.PolicyInfo | None", flags: dict[str, Any]) -> dict[s
 
 
 @policy.command()
-@click.argument("actor", metavar="ACTOR", type=actor_urn, shell_complete=complete_actors)
+@click.argument("actor", metavar="ACTOR", **ACTOR)
 @_right
 @with_client
 def explain(client: "api.Client", actor: str, right: Right) -> None:
@@ -257,10 +267,10 @@ def delete(client: "api.Client", urn: str) -> None:
 
     Example: watchword policy delete own-tokens --yes
     """
-    found = client.policies.get(urn)
-    confirm(f"Delete {urn} ({found.name})?")
-    client.policies.delete(urn)
-    out.show_result(f"Deleted {urn}", {"urn": urn, "deleted": True})
+    found = _find(client, urn)
+    confirm(f"Delete {found.urn} ({found.name})?")
+    client.policies.delete(found.urn)
+    out.show_result(f"Deleted {found.urn}", {"urn": found.urn, "deleted": True})
 
 
 @policy.command()
@@ -282,7 +292,7 @@ def apply(client: "api.Client", file: Path, prune: bool, dry_run: bool) -> None:
     if prune:
         need_confirmation()
     content = _read_declared(file).content
-    apply_file = _applier(client, content)
+    apply_file = partial(client.policies.apply, **content)
     _warn_of_missing_groups(client, content)
     if dry_run:
         plan = apply_file(prune=prune, dry_run=True)
@@ -319,14 +329,8 @@ def _warn_of_missing_groups(client: "api.Client", content: "Json") -> None:
     except Unauthorized:  # what the caller may do is decided, and said, by the request that applies the file
         return
     for urn in sorted(named - made - known.keys()):
-        close = get_close_matches(urn, [*known, *made], 1, 0.8)
-        hint = f" Did you mean {close[0]}?" if close else ""
+        hint = did_you_mean(urn, [*known, *made], 0.8)
         out.warn(f"There is no group {urn}: the policies that name it grant nothing by it until it has members.{hint}")
-
-
-def _applier(client: "api.Client", content: "Json") -> "Callable[..., api.AppliedPolicies]":
-    """What applies the content when it is called."""
-    return partial(client.policies.apply, **content)
 
 
 def _show_applied(applied: "api.AppliedPolicies", words: str) -> None:

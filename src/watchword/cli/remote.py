@@ -39,7 +39,7 @@ from watchword.cli.options import (
     series,
     urns_flag,
 )
-from watchword.cli.output import flag, one_line, relative, warn
+from watchword.cli.output import flag, is_data, one_line, relative, warn
 from watchword.cli.run import WrongUse, parameter_name, read_input, try_help
 from watchword.client.profiles import (
     ChosenServer,
@@ -123,7 +123,8 @@ complete_groups = completes(lambda client, _: client.groups.list(), prefix=GROUP
 complete_series = completes(
     lambda client, _: client.series.list(), lambda size: (f"{size.entity_name}.{size.aspect_name}", None)
 )
-actor_argument = click.argument("urn", metavar="ACTOR", type=actor_urn, shell_complete=complete_actors)
+ACTOR: dict[str, Any] = {"type": actor_urn, "shell_complete": complete_actors}  # of a flag or an argument
+actor_argument = click.argument("urn", metavar="ACTOR", **ACTOR)
 series_argument = click.argument("series", metavar="ENTITY.ASPECT", type=series, shell_complete=complete_series)
 
 
@@ -214,6 +215,11 @@ def with_client(command: CommandFunction) -> CommandFunction:
 def with_list(*, urns: bool = False) -> Decorator:
     """Add what `with_client` adds, --limit, --all, and maybe --urns."""
     return add_options(*([urns_flag] if urns else []), limit_flags, with_client)
+
+
+def hides_others(client: "api.Client", privilege: str) -> bool:
+    """Whether to say that a list shows only the caller's own: people who may list all could take it for everyone's."""
+    return not is_data() and privilege in client.privileges.granted(client.me().urn)
 
 
 def with_client_only(command: CommandFunction) -> CommandFunction:

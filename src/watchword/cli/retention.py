@@ -229,7 +229,6 @@ def _hold_words(hold: "api.RetentionHold") -> str:
 
 
 MAX_BAR = 40
-MAX_SPANS = 20
 _WORDS = {
     None: "no rule",
     "HELD": "held",
@@ -299,15 +298,10 @@ def plan(client: "api.Client", series: str | None) -> None:
         out.show_list(found, _PLAN_COLUMNS, "No series.")
         return
     for one in found:
-        spans = list(one.spans)
-        if one.plan is None and one.error is None:
-            entity_type, aspect = one.series.split(".")
-            counted = client.series.histogram(entity_type, aspect, spans=MAX_SPANS).spans
-            spans = [api.PlannedSpan(span.start, span.rows, rows_to_remove=0) for span in counted]
-        _show_plan(one, spans)
+        _show_plan(one)
 
 
-def _show_plan(found: "api.SeriesPlanInfo", spans: "list[api.PlannedSpan]") -> None:
+def _show_plan(found: "api.SeriesPlanInfo") -> None:
     rule, hold, waiting = found.rule, found.hold, found.waiting
     pairs: dict[str, out.Cell] = {
         "Series": found.series,
@@ -327,13 +321,13 @@ def _show_plan(found: "api.SeriesPlanInfo", spans: "list[api.PlannedSpan]") -> N
             "Strategy": f"{found.plan.strategy}: {found.plan.reason}",
         }
     out.show_pairs({title: value for title, value in pairs.items() if value is not None})
-    if spans:
+    if found.spans:
         out.say("")
-        most = max(span.rows for span in spans)
+        most = max(span.rows for span in found.spans)
         shown = out.columns(
             "FROM=start, rows, TO REMOVE=rows_to_remove", out.Column("SHARE", lambda span: _bar(span, most))
         )
-        out.show_table(spans, shown)
+        out.show_table(found.spans, shown)
 
 
 def _bar(span: "api.PlannedSpan", most: int) -> str:

@@ -6,8 +6,9 @@ Imports only what every command needs, so that help and completion stay fast.
 import fcntl
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping, MutableMapping
+from collections.abc import Iterable, Iterator, MutableMapping
 from contextlib import contextmanager
+from copy import copy
 from importlib import import_module
 from inspect import cleandoc
 from io import BufferedWriter, FileIO, TextIOWrapper
@@ -24,6 +25,21 @@ from watchword.cli.output import is_token, one_line, without_tokens
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
+# What words of other programs mean here. A command works where its group has one of the meanings. Where it has several,
+# and of those with a !, which destroy or replace, the error names them.
+_HABITS = {
+    "get view describe lookup read": "show, status",
+    "rename edit set": "update",
+    "add new": "create",
+    "delete rm remove": "delete, remove, revoke, end, !cancel, !offboard, !truncate",
+    "renew refresh": "!rotate",
+    "ls": "list",
+    "list": "sizes",
+    "diff": "!apply --dry-run",
+    "task": "operation",
+}
+_FLAG_HABITS = {"--ttl": "--duration", "--expires-in": "--duration", "-A": "--all-actors", "-y": "--yes"}
+_FILE_HABITS = {"-f", "--file", "--filename"}
 INTERRUPTED, READER_GONE = 130, 141
 Lazy = MutableMapping[str, tuple[str, str]]
 """Commands that are not imported yet: the module of each, and the first sentence of its help."""
@@ -108,11 +124,22 @@ class Command(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         args = [*ctx.meta.pop(_EARLIER, ()), *args]
+        if any(parameter.name == "file" and isinstance(parameter, click.Argument) for parameter in self.params):
+            args = [word for word in args if word not in _FILE_HABITS]
         with _errors_of(ctx):
             if any(is_token(word.rpartition("=")[2]) for word in args):
                 self._reject_token(ctx, args)
             self._reject_both_of_a_pair(args)
             return super().parse_args(ctx, args)
+
+    def make_parser(self, ctx: click.Context) -> Any:
+        parser = super().make_parser(ctx)
+        for parameter in self.params:
+            alias = copy(parameter)
+            alias.opts = [word for word, ours in _FLAG_HABITS.items() if ours in parameter.opts]
+            if alias.opts:
+                alias.add_to_parser(parser, ctx)
+        return parser
 
     def _reject_both_of_a_pair(self, args: list[str]) -> None:
         """Such as --enable and --disable, of which click would take the last."""
@@ -155,18 +182,16 @@ def _errors_of(context: click.Context) -> Iterator[None]:
 
 class CommandGroup(click.Group):
     """A group that imports the module of a `lazy` command when that is called, so that commands start fast, and that
-    finds a command by an alias too.
+    finds a command by another program's word too.
     """
 
     command_class = Command
 
-    def __init__(
-        self, *args: Any, lazy: Lazy | None = None, aliases: Mapping[str, str] | None = None, **options: Any
-    ) -> None:
+    def __init__(self, *args: Any, lazy: Lazy | None = None, **options: Any) -> None:
         super().__init__(*args, **options)
         kept: dict[str, Any] = {"expose_value": False, "callback": _keep_for_command}
         self.params += [GlobalOption(words.split(), **how, **kept) for words, how in _GLOBAL.items()]
-        self.lazy, self.aliases = lazy or {}, aliases or {}
+        self.lazy = lazy or {}
         for name, (_, sentence) in self.lazy.items():
             self.add_command(click.Command(name, help=sentence))  # until the module is imported
 
@@ -175,7 +200,14 @@ class CommandGroup(click.Group):
             return super().parse_args(ctx, args)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        cmd_name = self.aliases.get(cmd_name, cmd_name)
+        if cmd_name not in self.commands:
+            known = next((known.split(", ") for words, known in _HABITS.items() if cmd_name in words.split()), [])
+            meant = [word for word in known if word.strip("!").split()[0] in self.commands]
+            if len(meant) == 1 and meant[0][0] != "!":
+                cmd_name = meant[0]
+            elif meant and not ctx.resilient_parsing:
+                names = " or ".join(meant).replace("!", "")
+                raise click.UsageError(f"No such command {cmd_name!r}. Did you mean {names}?", ctx)
         if cmd_name in self.lazy:
             module, sentence = self.lazy.pop(cmd_name)
             name = f"{cmd_name}_" if iskeyword(cmd_name) else cmd_name

@@ -17,8 +17,8 @@ from watchword.cli.local import run_locally
 from watchword.cli.options import (
     STORE_FLAGS,
     CommandFunction,
-    actor_urn,
     add_options,
+    all_actors_flag,
     duration,
     format_flags,
     lifetime,
@@ -27,8 +27,8 @@ from watchword.cli.options import (
     setting_flags,
 )
 from watchword.cli.remote import (
+    ACTOR,
     ServerFlags,
-    complete_actors,
     plain_refusals,
     read_token,
     stored_profiles,
@@ -36,7 +36,7 @@ from watchword.cli.remote import (
     with_connection,
 )
 from watchword.cli.run import CommandGroup, WrongUse, discard_output, read_input
-from watchword.cli.token_list import complete_tokens, list_tokens, revoke
+from watchword.cli.token_list import complete_tokens, find_token, list_tokens, revoke, token_argument
 from watchword.client.errors import BadRequest
 from watchword.client.profiles import ChosenServer
 from watchword.client.records import from_millis
@@ -52,30 +52,28 @@ _SCAN = "Find tokens in files, folders or standard input (-) and report which ar
 
 
 @click.group(cls=CommandGroup, lazy={"scan": ("scan", _SCAN)})
-def token() -> None: ...
+def token() -> None:
+    """ID_OR_NAME is an id, a URN, or the name of one live token that acts as you or that you created."""
 
 
 token.add_command(list_tokens)
 
 
 @token.command()
-@click.argument("token_id", metavar="ID", shell_complete=complete_tokens)
+@token_argument
 @with_client
 def show(client: "api.Client", token_id: str) -> None:
-    """Show one token by its id or URN, revoked ones included; - reads the id or the token itself from standard input.
+    """Show one token, by its id a revoked one too; - reads the id or the token itself from standard input.
 
+    Example: watchword token show ci
     Example: watchword token show kOXOJk0rGGlzyLpZKWvq0zVKZ1QOZBZ6cNBhOXFfMsA=
     Example: watchword token show - < token
     """
     if token_id == STDIN:
-        given = read_token(read_input, "Standard input")
-        found = (
-            client.tokens.find(given)
-            if out.is_token(given.reveal())
-            else client.tokens.get(check_token_id(given.reveal(), "ID"))
-        )
+        given = read_token(read_input, "Standard input").reveal()
+        found = client.tokens.find(given) if out.is_token(given) else client.tokens.get(check_token_id(given, "ID"))
     else:
-        found = client.tokens.get(token_id)
+        found = client.tokens.get(find_token(client, token_id))
     pairs = {
         **out.attributes(found, "name, description, Status=effective_status"),
         "Acts as": out.with_name(found.actor_urn, found.actor_name),
@@ -121,6 +119,19 @@ _new_token_flags = add_options(
 )
 
 
+def _with_name(command: CommandFunction) -> CommandFunction:
+    """Give the command `name`, which stands as an argument or in --name."""
+
+    @wraps(command)
+    def run(*args: Any, word: str | None, name: str | None, **flags: Any) -> Any:
+        if None not in (word, name):
+            raise WrongUse("Pass NAME or --name, not both.")
+        return command(*args, name=name if word is None else word, **flags)
+
+    flag = click.option("--name", help="The same as NAME.")
+    return add_options(click.argument("word", metavar="[NAME]", required=False), flag)(run)
+
+
 def _with_new_token(command: CommandFunction) -> CommandFunction:
     """Give the command `wanted`, the arguments for the client."""
 
@@ -128,6 +139,8 @@ def _with_new_token(command: CommandFunction) -> CommandFunction:
     def run(*args: Any, no_scopes: bool, **flags: Any) -> Any:
         wanted: dict[str, Any] = {name: flags.pop(name) for name in ("name", "actor", "description") if name in flags}
         wanted |= {name: flags.pop(name) or None for name in ("duration", "scopes", "audience", "allowed_networks")}
+        if wanted["name"] is None and not flags.get("local"):
+            raise WrongUse("--name must say what the token is for, such as --name laptop.")
         if no_scopes:
             if wanted["scopes"]:
                 raise WrongUse("Pass --scope or --no-scopes, not both.")
@@ -138,8 +151,8 @@ def _with_new_token(command: CommandFunction) -> CommandFunction:
 
 
 @token.command()
-@click.option("--name", help="Name that says what the token is for.")
-@click.option("--actor", type=actor_urn, shell_complete=complete_actors, help="User it acts as. [default: the caller]")
+@_with_name
+@click.option("--actor", help="User it acts as. [default: the caller]", **ACTOR)
 @_with_new_token
 @format_flags
 @with_connection
@@ -148,10 +161,12 @@ def _with_new_token(command: CommandFunction) -> CommandFunction:
 def create(wanted: dict[str, Any], local: bool, connection: ServerFlags, **flags: Any) -> None:
     """Create a token and print it once; in a pipe, only the token. It expires after an hour unless you pass --duration.
 
+    NAME says what the token is for.
+
     --local needs no server and no privilege, only read access to the data folder.
 
-    Example: TOKEN=$(watchword token create --name laptop --duration 7d)
-    Example: watchword token create --name shop --scope orders:read --network 10.0.0.0/8
+    Example: TOKEN=$(watchword token create laptop --duration 7d)
+    Example: watchword token create shop --scope orders:read --network 10.0.0.0/8
     Example: watchword token create --local --actor urn:li:corpuser:admin --name first
     """
     wanted["duration"] = wanted["duration"] or Duration.ONE_HOUR.name
@@ -162,15 +177,13 @@ def create(wanted: dict[str, Any], local: bool, connection: ServerFlags, **flags
         return
     if any(value is not None for value in flags.values()):
         raise WrongUse("The store's flags (--data-dir and so on) need --local.")
-    if wanted["name"] is None:
-        raise WrongUse("--name must say what the token is for, such as --name laptop.")
     with connection.open() as client:
         created = client.tokens.create(wanted.pop("actor") or client.me().urn, **wanted)
         _deliver(created, lambda: client.tokens.revoke(created.metadata.id))
 
 
 @token.command()
-@click.option("--name", required=True, help="Name that says what the token is for.")
+@_with_name
 @_with_new_token
 @with_client
 def derive(client: "api.Client", wanted: dict[str, Any]) -> None:
@@ -178,30 +191,30 @@ def derive(client: "api.Client", wanted: dict[str, Any]) -> None:
 
     It is revoked and expires with your token. Limits and expiry that you do not give are those of your token.
 
-    Example: watchword token derive --name one-job --duration 15m --scope orders:read --token-file token
+    Example: watchword token derive one-job --duration 15m --scope orders:read --token-file token
     """
     created = client.tokens.derive(**wanted)
     _deliver(created, lambda: client.tokens.revoke(created.metadata.id))
 
 
 @token.command()
-@click.argument("token_id", metavar="ID", shell_complete=complete_tokens)
-@click.option("--name", help="New name.")
+@token_argument
+@_with_name
 @click.option("--description", help="New description; an empty one is removed.")
 @with_client
 def update(client: "api.Client", token_id: str, name: str | None, description: str | None) -> None:
     """Change the name or description of a token. Limits and expiry cannot be changed: rotate it or create another.
 
-    Example: watchword token update kOXOJk0rGGlzyLpZKWvq0zVKZ1QOZBZ6cNBhOXFfMsA= --name reports
+    Example: watchword token update nightly reports --description "Writes the weekly reports"
     """
     if name is None and description is None:
-        raise WrongUse("Pass --name, --description or both.")
-    found = client.tokens.update(token_id, name=name, description=description)
+        raise WrongUse("Pass NAME, --description or both.")
+    found = client.tokens.update(find_token(client, token_id), name=name, description=description)
     out.show_one(found, out.attributes(found, "name, description, id"))
 
 
 @token.command()
-@click.argument("token_id", metavar="[ID]", required=False, shell_complete=complete_tokens)
+@click.argument("token_id", metavar="[ID_OR_NAME]", required=False, shell_complete=complete_tokens)
 @click.option("--file", metavar="FILE", help="Rotate the token in this file and store the successor there.")
 @click.option("--overlap", type=duration, help="How long the successor waits for its first use. [default: 1d]")
 @click.option("--grace", type=duration, help="How long the old token stays valid after that. [default: 5m]")
@@ -210,11 +223,11 @@ def update(client: "api.Client", token_id: str, name: str | None, description: s
 def rotate(token_id: str | None, file: str | None, connection: ServerFlags, **spans: int | None) -> None:
     """Replace a token with a successor of the same name, actor and limits, without a gap.
 
-    The successor of ID is printed once. The old token stays valid until the successor is first used, and for the grace
+    The successor is printed once. The old token stays valid until the successor is first used, and for the grace
     period after that. A successor that is not used before the overlap ends expires, and the old token stays valid.
 
     With --file, the token in the file requests its own successor, unless you name another caller. The file is replaced
-    in one step. With neither ID nor --file, the token that `watchword login` stored is rotated in the same way.
+    in one step. With neither of them, the token that `watchword login` stored is rotated in the same way.
 
     Example: watchword token rotate kOXOJk0rGGlzyLpZKWvq0zVKZ1QOZBZ6cNBhOXFfMsA= --overlap 12h --grace 1h
     Example: watchword token rotate --file /etc/shop/token --url https://tokens.example.org
@@ -229,7 +242,7 @@ def rotate(token_id: str | None, file: str | None, connection: ServerFlags, **sp
         _rotate_file(connection, file, wanted)
         return
     with connection.open() as client:
-        _deliver(client.tokens.rotate(token_id, **wanted), None)
+        _deliver(client.tokens.rotate(find_token(client, token_id), **wanted), None)
 
 
 def _rotate_file(connection: ServerFlags, file: str | None, spans: dict[str, Any]) -> None:
@@ -359,7 +372,7 @@ token.add_command(revoke)
 
 
 @token.command()
-@click.option("--all-actors", is_flag=True, help="Tokens of every user, not only your own.")
+@all_actors_flag
 @with_client
 def overview(client: "api.Client", all_actors: bool) -> None:
     """Show how many tokens there are, when they expire and how they are used.

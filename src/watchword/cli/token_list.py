@@ -11,13 +11,13 @@ from typing import Any
 import click
 
 from watchword import client as api
-from watchword.basics.errors import Fault
+from watchword.basics.errors import Fault, OperatorError
 from watchword.basics.secret import Secret
 from watchword.cli import output as out
 from watchword.cli.options import (
     CommandFunction,
-    actor_urn,
     add_options,
+    all_actors_flag,
     duration,
     page_size,
     time_ago,
@@ -25,11 +25,13 @@ from watchword.cli.options import (
     yes_flag,
 )
 from watchword.cli.remote import (
+    ACTOR,
     by_id,
-    complete_actors,
+    can_ask,
     completes,
     confirm,
     explain,
+    hides_others,
     need_confirmation,
     with_client,
     with_list,
@@ -55,7 +57,32 @@ complete_tokens = completes(
     ),
     by_id,
 )
+token_argument = click.argument("token_id", metavar="ID_OR_NAME", shell_complete=complete_tokens)
 _SORT = click.Choice([field.value.word for field in SortField], case_sensitive=False)
+
+
+def find_token(client: "api.Client", word: str) -> str:
+    """The id or URN as it is given, or the id of the caller's live token with this name."""
+    with suppress(Fault):
+        check_token_id(word, "ID")
+        return word
+    found: dict[str, None] = {}
+    if out.without_tokens(word) == word:  # else it is a secret
+        where = api.TokenFilter("name", word), api.TokenFilter("status", "ACTIVE")
+        me = client.me().urn
+        for role in ("actorUrn", "ownerUrn"):
+            found |= dict.fromkeys(one.id for one in client.tokens.page(api.TokenFilter(role, me), *where).items)
+    if not found:
+        raise OperatorError(
+            f"ID_OR_NAME must be an id or the name of a live token of yours. {out.without_tokens(word)!r} is neither. "
+            "Find ids with: watchword token list --search TEXT"
+        )
+    if len(found) > 1:
+        raise OperatorError(f"Several live tokens of yours have the name {word!r}. Pass an id: {', '.join(found)}")
+    (token_id,) = found
+    if can_ask():
+        out.warn(f"{word!r} is the token {token_id}.")
+    return token_id
 
 
 class _Filter:
@@ -71,16 +98,10 @@ class _Filter:
 _FROM_NOW, _AGO = "A date, a time, or a duration from now.", "A date, a time, or a duration back."
 _STATUS = click.Choice([*(status.name for status in TokenStatus), SUSPENDED], case_sensitive=False)
 _FILTERS = (
-    _Filter(
-        "--actor", "actorUrn", "EQUAL", "Tokens that act as this user.", type=actor_urn, shell_complete=complete_actors
-    ),
-    _Filter(
-        "--owner", "ownerUrn", "EQUAL", "Tokens that this user created.", type=actor_urn, shell_complete=complete_actors
-    ),
+    _Filter("--actor", "actorUrn", "EQUAL", "Tokens that act as this user.", **ACTOR),
+    _Filter("--owner", "ownerUrn", "EQUAL", "Tokens that this user created.", **ACTOR),
     _Filter("--status", "effectiveStatus", "IN", "Repeatable. [default: all but REVOKED]", type=_STATUS, multiple=True),
-    _Filter(
-        "--search", "text", "CONTAIN", "Text in name, description, id, actor or owner, in any case.", metavar="TEXT"
-    ),
+    _Filter("--search", "text", "CONTAIN", "Text in name, description, id, actor or owner.", metavar="TEXT"),
     _Filter("--scope", "scope", "EQUAL", "Tokens that name this scope."),
     _Filter("--network", "lastNetwork", "EQUAL", "Tokens last used from this network.", metavar="CIDR"),
     _Filter("--expires-before", "expiresAt", "LESS_THAN", _FROM_NOW, type=time_ahead),
@@ -125,8 +146,7 @@ def with_selection(command: CommandFunction) -> CommandFunction:
         given = {one.name: flags.pop(one.name) for one in _FILTERS}
         return command(*args, selection=TokenFlags(all_actors, given), **flags)
 
-    all_actors = click.option("--all-actors", is_flag=True, help="Tokens of every user, not only your own.")
-    return add_options(all_actors, *(one.option for one in _FILTERS))(run)
+    return add_options(all_actors_flag, *(one.option for one in _FILTERS))(run)
 
 
 @click.command("list", cls=Command)
@@ -143,11 +163,11 @@ def list_tokens(client: "api.Client", selection: TokenFlags, sort: str | None, d
     sort, descending = sort or "expiresAt", descending or sort is None
     found = client.tokens.list(*selection.where(client), sort=sort, descending=descending, page_size=page_size())
     shown = _COLUMNS[:-1] if selection.is_own and out.on_terminal() else _COLUMNS  # the actor is the caller
-    out.show_list(found, shown, "No tokens.")
+    out.show_list(found, shown, "No tokens.", own=selection.is_own and hides_others(client, "MANAGE_ACCESS_TOKENS"))
 
 
 @click.command(cls=Command)
-@click.argument("token_ids", metavar="[ID]...", nargs=-1, shell_complete=complete_tokens)
+@click.argument("token_ids", metavar="[ID_OR_NAME]...", nargs=-1, shell_complete=complete_tokens)
 @with_selection
 @click.option("--cascade", is_flag=True, help="Also revoke tokens that were created with one of them.")
 @click.option("--dry-run", is_flag=True, help="Only show what would be revoked: a tree by ids, numbers by flags.")
@@ -158,14 +178,14 @@ def revoke(
 ) -> None:
     """Revoke tokens and everything derived from them. From then on every instance rejects them.
 
-    By ID or URN, each token is revoked and reported separately; with --dry-run, those that would be revoked with it are
-    shown as a tree. A - reads from standard input: ids, one a line or as `token list --json` prints them, or a token
-    itself.
+    By id, URN or name, each token is revoked and reported separately; with --dry-run, those that would be revoked with
+    it are shown as a tree. A - reads from standard input: ids, one a line or as `token list --json` prints them, or a
+    token itself.
 
     By flags, which work as for `token list`, all matching tokens are revoked together or none is: the command shows how
     many tokens of which users match, asks, and prints a receipt.
 
-    Example: watchword token revoke kOXOJk0rGGlzyLpZKWvq0zVKZ1QOZBZ6cNBhOXFfMsA=
+    Example: watchword token revoke laptop
     Example: watchword token revoke kOXOJk0rGGlzyLpZKWvq0zVKZ1QOZBZ6cNBhOXFfMsA= --cascade --dry-run
     Example: watchword token revoke - --yes < leaked-token
     Example: watchword token revoke --actor urn:li:corpuser:mallory
@@ -179,7 +199,7 @@ def revoke(
     if selection.is_given:
         _revoke_selected(client, selection, cascade=cascade, dry_run=dry_run)
         return
-    words = list(_read_ids(token_ids))
+    words = list(_read_ids(client, token_ids))
     if dry_run:
         _preview_each(client, words, cascade=cascade)
         return
@@ -205,9 +225,9 @@ def _revoke_selected(client: "api.Client", selection: TokenFlags, *, cascade: bo
     out.show_result(f"Revoked {revoked} at {out.iso(receipt.revoked_at)}. Receipt: {receipt.digest}", receipt)
 
 
-def _preview_each(client: "api.Client", words: list[str], *, cascade: bool) -> None:
+def _preview_each(client: "api.Client", words: list[str | OperatorError], *, cascade: bool) -> None:
     """Show what would be revoked with each token, indented below it. The count is the server's."""
-    ids = [client.tokens.find(Secret(word)).id if out.is_token(word) else client.tokens.get(word).id for word in words]
+    ids = [client.tokens.get(_id_of(client, word)).id for word in words]
     plan = client.tokens.plan_revocation(ids=ids, cascade=cascade)
     tree = list(_family(client, ids, cascade=cascade))
     tokens = [{**out.json_value(one), "depth": depth} for depth, one in tree]
@@ -240,7 +260,7 @@ def _family(client: "api.Client", ids: list[str], *, cascade: bool) -> "Iterator
         waiting += [(depth + 1, found) for found in reversed(below.values()) if cascade or found.status == "ACTIVE"]
 
 
-def _revoke_each(client: "api.Client", words: list[str], *, cascade: bool) -> None:
+def _revoke_each(client: "api.Client", words: list[str | OperatorError], *, cascade: bool) -> None:
     failed = False
     revoked: list[str] = []
     try:
@@ -258,33 +278,42 @@ def _revoke_each(client: "api.Client", words: list[str], *, cascade: bool) -> No
         raise SystemExit(1)
 
 
-def _revoke_one(client: "api.Client", number: int, word: str, *, cascade: bool) -> str | None:
+def _id_of(client: "api.Client", word: str | OperatorError) -> str:
+    if isinstance(word, OperatorError):
+        raise word
+    return client.tokens.find(Secret(word)).id if out.is_token(word) else word
+
+
+def _revoke_one(client: "api.Client", number: int, word: str | OperatorError, *, cascade: bool) -> str | None:
     """Return its id; None: it was not revoked, and a warning says why."""
-    # Anything but an id may be a secret, so that it is not repeated.
-    shown = f"Token {number} of those given" if out.is_token(word) else word
+    is_secret = isinstance(word, str) and out.is_token(word)
     try:
-        token_id = client.tokens.find(Secret(word)).id if out.is_token(word) else word
+        token_id = _id_of(client, word)
         check_token_id(token_id, "ID")
         client.tokens.revoke(token_id, cascade=cascade)
-    except Fault:
+    except OperatorError as error:
+        out.warn(f"Number {number} of those given: {error}")
+    except Fault:  # it may be a secret, so that it is not repeated
         out.warn(f"Number {number} of those given is not an id. Find ids with: watchword token list")
-        return None
     except (BadRequest, Conflict, NotFound, Unauthorized) as error:
-        if isinstance(error, Unauthorized) and not out.is_token(word):
+        if isinstance(error, Unauthorized) and not is_secret:
             raise
-        by_possession = (
-            " To revoke it as its holder: watchword token scan - --revoke --yes" if out.is_token(word) else ""
-        )
+        shown = f"Token {number} of those given" if is_secret else word
+        by_possession = " To revoke it as its holder: watchword token scan - --revoke --yes" if is_secret else ""
         out.warn(f"{shown}: {explain(error)}{by_possession}")
-        return None
-    return token_id
+    else:
+        return token_id
+    return None
 
 
-def _read_ids(given: Iterable[str]) -> Iterator[str]:
-    """The ids, and for - the ids or tokens in standard input."""
+def _read_ids(client: "api.Client", given: Iterable[str]) -> Iterator[str | OperatorError]:
+    """The ids, for - the ids or tokens in standard input, and for a name without one token the error."""
     for word in given:
         if word != "-":
-            yield word
+            try:
+                yield find_token(client, word)
+            except OperatorError as error:
+                yield error
             continue
         text = read_input().decode("utf-8", "replace")
         if not text.lstrip().startswith("["):

@@ -23,7 +23,7 @@ from watchword.cli.options import (
     with_settings,
     yes_flag,
 )
-from watchword.cli.remote import by_id, complete_actors, complete_groups, completes, confirm, with_client, with_list
+from watchword.cli.remote import ACTOR, by_id, complete_groups, completes, confirm, with_client, with_list
 from watchword.cli.run import CommandGroup, WrongUse
 from watchword.notices.mail_rules import MailKind, SendResult, one_line
 
@@ -49,21 +49,8 @@ _complete = completes(lambda client, _: client.webhooks.list(), by_id)
 _webhook = click.argument("id_", metavar="WEBHOOK", shell_complete=_complete)
 _filter = add_options(
     repeatable("--action", "actions", "WORD", "Send events with this action. token.* sends all of a kind."),
-    repeatable(
-        "--actor",
-        "actor_urns",
-        "ACTOR",
-        "Send events by this actor.",
-        type=actor_or_empty,
-        shell_complete=complete_actors,
-    ),
-    repeatable(
-        "--group",
-        "group_urns",
-        "GROUP",
-        "Send events about tokens of this group's members.",
-        shell_complete=complete_groups,
-    ),
+    repeatable("--actor", "actor_urns", "ACTOR", "Send events by this actor.", **ACTOR | {"type": actor_or_empty}),
+    repeatable("--group", "group_urns", "GROUP", "Send events about members' tokens.", shell_complete=complete_groups),
 )
 
 

@@ -847,7 +847,7 @@ class SeriesPlanInfo(Record):
     """The state that the run would get: REPORTED, NOTHING_TO_REMOVE, HELD, WAITING or STARTED."""
     plan: TruncationPlan | None
     spans: tuple[PlannedSpan, ...]
-    """The rows by time. Empty without a rule."""
+    """The rows by time, with or without a rule."""
     waiting: RetentionRunInfo | None
     """The run of this series that waits for approval."""
     error: str | None

@@ -8,7 +8,6 @@ error, and a text must be a YAML string.
 import os
 import stat
 from collections.abc import Collection, Iterable, Mapping
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
@@ -17,7 +16,7 @@ import yaml
 from watchword.authority.declared_parts import DEFAULT_SET, MAX_DECLARED, FieldForm, FileField
 from watchword.basics.errors import Fault, OperatorError
 from watchword.basics.files import group_may_write, user_name
-from watchword.basics.names import ACTING
+from watchword.basics.names import ACTING, did_you_mean
 from watchword.basics.times import SPAN_FORMS, parse_span, written_iso
 from watchword.declared.rules import LISTS, DeclaredSet, parse_set
 
@@ -189,7 +188,7 @@ class _Reader:
                 return self._plain(node)
         word = self._text(node, where)
         if field.choices and word not in field.choices:
-            self._reject(node, f"{where} must be {field.allowed}.{_suggestion(word.upper(), field.choices)}")
+            self._reject(node, f"{where} must be {field.allowed}.{did_you_mean(word.upper(), field.choices)}")
         return self._urn(node, word, where, field.prefix) if field.prefix else word
 
     def _plain(self, node: yaml.Node) -> str | int | bool | None:
@@ -228,7 +227,7 @@ class _Reader:
         for key, value in node.value:
             name = key.value if isinstance(key, yaml.ScalarNode) else "?"
             if name not in known:
-                told = f"{where} has no key {name[:40]!r}; its keys are {_listed(known)}.{_suggestion(name, known)}"
+                told = f"{where} has no key {name[:40]!r}; its keys are {_listed(known)}.{did_you_mean(name, known)}"
                 self._reject(key, told)
             if name in found:
                 self._reject(key, f"{where} has the key {name!r} twice.")
@@ -269,8 +268,3 @@ def _line(node: yaml.Node) -> int:
 
 def _listed(names: Iterable[str]) -> str:
     return ", ".join(sorted(names))
-
-
-def _suggestion(word: str, known: Iterable[str]) -> str:
-    close = get_close_matches(word[:100], known, 1)
-    return f" Did you mean {close[0]}?" if close else ""

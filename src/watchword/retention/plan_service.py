@@ -89,10 +89,9 @@ class RetentionPlanner:
             hold=state.hold_of(aspect),
             next_due=None if rule is None else _next_due(rule, runs, now),
         )
-        if rule is None:
-            return found
-        plan = await self._plan(aspect, rule.rule, now)
-        found = replace(found, plan=plan, rows=plan.rows, size_bytes=plan.size_bytes)
+        if rule is not None:
+            plan = await self._plan(aspect, rule.rule, now)
+            found = replace(found, plan=plan, rows=plan.rows, size_bytes=plan.size_bytes)
         async with self._operations.slot():
             _, source = await self._operations.resolve(aspect, needed=False)
             return found if source is None else replace(found, histogram=await self._engine.histogram(source, SPANS))

@@ -177,7 +177,7 @@ class RunPage(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SeriesPlan:
-    """What a run on a series would do now. Without a rule, only its rows are known."""
+    """What a run on a series would do now. Without a rule, only its rows are known, and by time."""
 
     aspect: Aspect
     rows: int

@@ -71,6 +71,9 @@ def test_rows_of_a_series_without_a_rule_are_shown_by_time(server: Server, done:
     head, *spans = [line.split() for line in shown.splitlines()]
     assert head == ["ROWS", "TO", "REMOVE", "SHARE"]
     assert sum(int(span[1]) for span in spans) == 50
+    (plan,) = json.loads(done("retention", "plan", f"dataset.{aspect}", "--json"))
+    assert [span["rows"] for span in plan["spans"]] == [int(span[1]) for span in spans]
+    assert plan["plan"] is None
 
 
 def test_policy_apply_shows_rules(run: Run, done: Done) -> None:

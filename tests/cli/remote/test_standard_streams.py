@@ -127,9 +127,10 @@ def test_token_from_standard_input_that_the_server_does_not_know_is_not_repeated
 @pytest.mark.parametrize(
     ("words", "named"),
     [
-        (("token", "show", TOKEN), "ID"),
-        (("token", "revoke", TOKEN), "ID"),
-        (("token", "rotate", TOKEN), "ID"),
+        (("token", "show", TOKEN), "ID_OR_NAME"),
+        (("token", "revoke", TOKEN), "ID_OR_NAME"),
+        (("token", "rotate", TOKEN), "ID_OR_NAME"),
+        (("token", "create", TOKEN), "NAME"),
         (("token", "list", "--actor", TOKEN), "--actor"),
         (("token", "list", f"--owner={TOKEN}"), "--owner"),
         (("token", "list", "--search", TOKEN), "--search"),
