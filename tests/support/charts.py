@@ -7,10 +7,12 @@ from typing import Any
 import yaml
 
 from tests.support.clients import client_env
+from tests.support.go_programs import go_program
 from tests.support.pages import ROOT
 from tests.support.waiting import SECONDS
 
 CHART = ROOT / "deploy/helm/watchword"
+EVERYTHING = ROOT / "tests/kubernetes/everything.yaml"
 POSTGRESQL = ("--set", "store=postgresql,secret.name=watchword")
 Manifest = dict[str, Any]
 
@@ -23,15 +25,23 @@ def helm3() -> Path:
     return client_env("kubernetes") / "bin/helm"
 
 
-def run_helm(program: Path, *words: str | Path) -> str:
-    done = subprocess.run([program, *words], capture_output=True, text=True, timeout=SECONDS, check=False)
+def helm4() -> Path:
+    return go_program("helm")
+
+
+helm = helm3
+"""The one that runs; the fixture `helm` of the tests of the chart sets it."""
+
+
+def run_helm(*words: str | Path) -> str:
+    done = subprocess.run([helm(), *words], capture_output=True, text=True, timeout=SECONDS, check=False)
     if done.returncode != 0:
         raise ChartRefused(done.stderr)
     return done.stdout
 
 
-def template(*flags: str | Path, program: Path | None = None) -> str:
-    return run_helm(program or helm3(), "template", "watchword", CHART, *flags)
+def template(*flags: str | Path) -> str:
+    return run_helm("template", "watchword", CHART, *flags)
 
 
 def rendered(*flags: str | Path) -> dict[str, Manifest]:

@@ -11,6 +11,8 @@ from tests.support.system import missing, need_program
 UV = Path(sys.executable).with_name("uv")
 RELEASES = {"3.13": "trixie", "3.14": "forky"}
 SOURCES = Path("/etc/apt/sources.list.d/debian.sources")
+OLD_LISTS = '--aptopt=Acquire::Check-Valid-Until "false"'
+"""For mmdebstrap: a mirror may be older than the time for which its lists are signed."""
 
 
 def interpreter(version: str, folder: Path) -> str:
@@ -35,11 +37,8 @@ def _of_debian(version: str, folder: Path) -> Path:
     """Unpacked, with the C library that it needs, and told where that is."""
     name = f"python{version}"
     unpack = need_program("mmdebstrap", "mmdebstrap")
-    # A mirror may be older than the time for which its lists are signed.
-    words = ["--variant=extract", '--aptopt=Acquire::Check-Valid-Until "false"', f"--include={name},{name}-venv"]
-    done = subprocess.run(
-        [unpack, *words, RELEASES[version], folder, *_mirror()], capture_output=True, text=True, check=False
-    )
+    words = ["--variant=extract", OLD_LISTS, f"--include={name},{name}-venv", RELEASES[version], str(folder), *mirror()]
+    done = subprocess.run([unpack, *words], capture_output=True, text=True, check=False)
     if done.returncode != 0:
         missing(f"needs {name}, which Debian's mirror did not give: {done.stderr[-300:]}")
     program = folder / "usr/bin" / name
@@ -50,7 +49,7 @@ def _of_debian(version: str, folder: Path) -> Path:
     return program
 
 
-def _mirror() -> list[str]:
+def mirror() -> list[str]:
     """That of this machine, if it says so in the usual place."""
     lines = SOURCES.read_text().splitlines() if SOURCES.exists() else []
     return [line.split()[1] for line in lines if line.startswith("URIs:")][:1]
