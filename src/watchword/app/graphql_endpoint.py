@@ -97,17 +97,17 @@ class GraphQLEndpoint:
             self._metrics.graphql_fallback(cause, 0)
 
     async def answer(self, request: Request, caller: Caller) -> Response:
-        meter = Meter(self._budget, caller.actor)
-        return await meter.measure(self._answer(request, caller, meter))
-
-    async def _answer(self, request: Request, caller: Caller, meter: Meter) -> Response:
         check_media_type(request)
         body = await request.body()
+        meter = Meter(self._budget, caller.actor)
+        return await meter.measure(self._answer(request, body, caller, meter))
+
+    async def _answer(self, request: Request, body: bytes, caller: Caller, meter: Meter) -> Response:
         parsed = self._requests.get(body)
         is_new = parsed.memo.parsed is None
         modern = GRAPHQL_RESPONSE in request.header("accept").lower()
         context = Context(caller, self._services, meter, _idempotency_key(request))
-        if _TAKES_AWAY.fullmatch(parsed.query) and parsed.query not in self._documents:
+        if parsed.query not in self._documents and _TAKES_AWAY.fullmatch(parsed.query):
             await meter.pace()
         try:
             document = self._documents.get(parsed.query, meter)
