@@ -296,15 +296,17 @@ def account() -> None:
 
 @account.command()
 @click.argument("id_", metavar="[ID]", required=False)
-@click.option("--name", required=True, help="Display name.")
+@click.option("--name", help="Display name. [default: ID]")
 @click.option("--description", help="Description of the account.")
 @with_client
-def create(client: "api.Client", id_: str | None, name: str, description: str | None) -> None:
+def create(client: "api.Client", id_: str | None, name: str | None, description: str | None) -> None:
     """Create a service account and print its URN, which ends with ID, for `token create --actor`.
 
     Example: watchword account create airflow --name Airflow
     Example: ACCOUNT=$(watchword account create --name nightly-build)
     """
+    if (name := id_ if name is None else name) is None:
+        raise WrongUse("Pass ID, --name or both.")
     made = client.accounts.create(name, id=id_, description=description)
     out.show_result(made.urn, made)
 

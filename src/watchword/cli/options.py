@@ -102,10 +102,14 @@ def actor_or_empty(word: str) -> str:
     return word and actor_urn(word)
 
 
+def series_name(word: str) -> str:
+    return word.replace("/", ".", 1)  # people write ENTITY/ASPECT too
+
+
 def series(word: str) -> Aspect:
     """A time series: an aspect of an entity."""
     try:
-        return parse_aspect(word)
+        return parse_aspect(series_name(word))
     except ValueError:
         raise click.BadParameter("must be ENTITY.ASPECT, such as dataset.operation.") from None
 

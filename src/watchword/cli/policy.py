@@ -1,6 +1,7 @@
 """`watchword policy`."""
 
 from collections.abc import Callable, Iterable
+from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -15,6 +16,7 @@ from watchword.authority.privileges import Privilege, Right, right_name, right_o
 from watchword.basics.errors import Fault, OperatorError
 from watchword.basics.files import write_text
 from watchword.basics.names import ACCOUNT_PREFIX, GROUP_PREFIX, POLICY_PREFIX, did_you_mean, is_account
+from watchword.basics.scopes import ALL_SCOPES, covering
 from watchword.cli import output as out
 from watchword.cli.options import (
     actor_or_empty,
@@ -36,7 +38,7 @@ from watchword.cli.remote import (
     with_client_only,
     with_list,
 )
-from watchword.cli.run import CommandGroup, read_input
+from watchword.cli.run import CommandGroup, WrongUse, read_input
 from watchword.client.errors import BadRequest, NotFound, Unauthorized
 from watchword.notices.webhook_rules import DECLARED, WebhookState
 from watchword.retention.rules import FIELDS as RULE_FIELDS
@@ -66,22 +68,33 @@ class _RightType(click.ParamType["Right"]):
     name = "right"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Right:
-        if isinstance(value, Privilege) or value.upper() in Privilege.__members__:
-            return value if isinstance(value, Privilege) else Privilege[value.upper()]
-        close = partial(did_you_mean, value.upper().replace("-", "_"), Privilege.__members__)
+        word = value.upper()
         try:
-            right = right_of(value, "it")
+            return right_of(word if word in Privilege.__members__ else value, "it")
         except Fault as fault:
-            self.fail(fault.message.removeprefix("it ") + close(), param, ctx)
-        if hint := close(0.8):
-            out.warn(f"{value} is not a privilege, but may be a scope.{hint}")
-        return right
+            self.fail(fault.message.removeprefix("it ") + did_you_mean(word, Privilege.__members__), param, ctx)
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         return _PRIVILEGE.shell_complete(ctx, param, incomplete)
 
 
 _right = click.argument("right", type=_RightType(), metavar="PRIVILEGE_OR_SCOPE")
+
+
+def _unnamed(client: "api.Client", right: Right) -> str | None:
+    """What to say of a scope that no policy names: it may be a misspelt privilege."""
+    if isinstance(right, Privilege) or right == ALL_SCOPES:
+        return None
+    try:
+        if any(covering({*one.scopes} - {ALL_SCOPES}, right) for one in client.policies.list()):
+            return None
+    except Unauthorized:  # of those who may not list policies, the request itself says what they lack
+        return None
+    word = right.upper().replace("-", "_")
+    close = [name for name in Privilege.__members__ if word.rpartition("_")[2] in name]
+    close = close[:3] or get_close_matches(word, Privilege.__members__, 3, 0.5)
+    sentence = f"No policy names the scope {right}; only * grants it. Close privileges: {', '.join(close) or 'none'}."
+    return f"{sentence} To list all: watchword policy privileges"
 
 
 def _granted_to(
@@ -222,6 +235,8 @@ def explain(client: "api.Client", actor: str, right: Right) -> None:
     Example: watchword policy explain urn:li:corpuser:alice MANAGE_ACCESS_TOKENS
     """
     found = client.privileges.explain(actor, right_name(right))
+    if unnamed := _unnamed(client, right):
+        out.warn(unnamed)
     pairs: dict[str, out.Cell] = {
         "Allowed": "yes" if found.allowed else "no, suspended" if found.suspended else "no",
         "Reason": found.explanation,
@@ -240,10 +255,12 @@ _HOLDER_COLUMNS = out.columns(
 @_right
 @with_list(urns=True)
 def who_can(client: "api.Client", right: Right) -> None:
-    """List who holds PRIVILEGE_OR_SCOPE and through which policy. Suspended actors are listed with their status.
+    """List who holds PRIVILEGE_OR_SCOPE, suspended or not, and by which policy. Exit with 2 if no policy names it.
 
     Example: watchword policy who-can reports:read
     """
+    if unnamed := _unnamed(client, right):
+        raise WrongUse(unnamed)
     found = client.privileges.holders(right_name(right), page_size=page_size())
     out.show_list(found, _HOLDER_COLUMNS, "No one.")
 
@@ -298,6 +315,7 @@ def apply(client: "api.Client", file: Path, prune: bool, dry_run: bool) -> None:
         plan = apply_file(prune=prune, dry_run=True)
         _show_applied(plan, "{} to create, {} to update, {} to remove, {} unchanged.")
         if _changes(plan) or _undeclared(plan):
+            out.warn(f"Exit code {DRIFT}: the set differs from the file.")
             raise click.exceptions.Exit(DRIFT)
         return
     if prune and not out.flag("yes"):

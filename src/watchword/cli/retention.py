@@ -9,7 +9,7 @@ import click
 from watchword import client as api
 from watchword.basics.errors import Fault, OperatorError
 from watchword.cli import output as out
-from watchword.cli.options import need_change, page_size, wait_flag, yes_flag
+from watchword.cli.options import need_change, page_size, series_name, wait_flag, yes_flag
 from watchword.cli.policy import declared_fields
 from watchword.cli.remote import complete_series, confirm, need_confirmation, with_client, with_list
 from watchword.cli.run import CommandGroup, WrongUse, read_input
@@ -42,7 +42,8 @@ _HOLD_COLUMNS = out.columns(
     out.Column("BY RULE", lambda hold: "yes" if hold.by_rule else "no"),
     "reason*",
 )
-_series = click.argument("series", metavar="ENTITY.ASPECT", shell_complete=complete_series)
+_SERIES: dict[str, Any] = {"type": series_name, "shell_complete": complete_series}
+_series = click.argument("series", metavar="ENTITY.ASPECT", **_SERIES)
 
 
 @click.group(cls=CommandGroup)
@@ -237,7 +238,7 @@ _WORDS = {
     "WAITING": "would wait for approval",
     "STARTED": "would remove",
 }
-_some_series = click.argument("series", metavar="[ENTITY.ASPECT]", required=False, shell_complete=complete_series)
+_some_series = click.argument("series", metavar="[ENTITY.ASPECT]", required=False, **_SERIES)
 
 
 def _marks(plan: "api.SeriesPlanInfo") -> str:

@@ -37,6 +37,9 @@ _HABITS = {
     "list": "sizes",
     "diff": "!apply --dry-run",
     "task": "operation",
+    "series": "index",
+    "user": "actor",
+    "audit": "event",
 }
 _FLAG_HABITS = {"--ttl": "--duration", "--expires-in": "--duration", "-A": "--all-actors", "-y": "--yes"}
 _FILE_HABITS = {"-f", "--file", "--filename"}
@@ -130,7 +133,13 @@ class Command(click.Command):
             if any(is_token(word.rpartition("=")[2]) for word in args):
                 self._reject_token(ctx, args)
             self._reject_both_of_a_pair(args)
-            return super().parse_args(ctx, args)
+            try:
+                return super().parse_args(ctx, args)
+            except click.NoSuchOption as error:
+                names = {parameter.name for parameter in self.params}
+                if "data_dir" in names and error.option_name in {"--as", "--url", "--token-file"}:
+                    raise click.UsageError(f"{error.message} This works on the store and needs no actor.") from None
+                raise
 
     def make_parser(self, ctx: click.Context) -> Any:
         parser = super().make_parser(ctx)

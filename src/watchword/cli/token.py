@@ -11,7 +11,7 @@ import click
 
 from watchword import client as api
 from watchword.basics.errors import OperatorError
-from watchword.basics.times import SPAN_FORMS, Duration
+from watchword.basics.times import SPAN_FORMS, Duration, parse_span
 from watchword.cli import output as out
 from watchword.cli.local import run_locally
 from watchword.cli.options import (
@@ -163,13 +163,14 @@ def create(wanted: dict[str, Any], local: bool, connection: ServerFlags, **flags
 
     NAME says what the token is for.
 
-    --local needs no server and no privilege, only read access to the data folder.
+    --local needs no server and no privilege, only write access to the store.
 
     Example: TOKEN=$(watchword token create laptop --duration 7d)
     Example: watchword token create shop --scope orders:read --network 10.0.0.0/8
     Example: watchword token create --local --actor urn:li:corpuser:admin --name first
     """
-    wanted["duration"] = wanted["duration"] or Duration.ONE_HOUR.name
+    asked = wanted["duration"]
+    wanted["duration"] = asked or Duration.ONE_HOUR.name
     if local:
         if connection != ServerFlags():
             raise WrongUse("--url, --as, --token-file and --profile are for a server; --local works without one.")
@@ -180,6 +181,10 @@ def create(wanted: dict[str, Any], local: bool, connection: ServerFlags, **flags
     with connection.open() as client:
         created = client.tokens.create(wanted.pop("actor") or client.me().urn, **wanted)
         _deliver(created, lambda: client.tokens.revoke(created.metadata.id))
+        made, span = created.metadata, parse_span(asked or "")
+        most = timedelta.max if span is None else timedelta(milliseconds=span)
+        if asked and made.expires_at and made.expires_at - made.created_at < most:
+            out.warn(f"The token expires with the one that created it, before --duration: {out.iso(made.expires_at)}")
 
 
 @token.command()

@@ -3,11 +3,13 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
+from subprocess import CompletedProcess
 
 import pytest
 
+from tests.cli.in_process import watchword
 from tests.cli.remote.conftest import Run
-from tests.support.server import ADMIN, MANAGE_ALL, Server
+from tests.support.server import ADMIN, GENERATE, MANAGE_ALL, Server
 from tests.support.terminal import Terminal
 
 Done = Callable[..., str]
@@ -129,6 +131,10 @@ def test_policy_is_found_by_a_name_that_only_it_has(done: Done, run: Run, actor:
         ("token renew ci", "Did you mean rotate?"),
         ("token create ci --name ci", "NAME or --name, not both"),
         ("policy who-can GENERATE_TOKENS", "Did you mean GENERATE_PERSONAL_ACCESS_TOKENS?"),
+        ("policy who-can manage-policy", "Close privileges: MANAGE_POLICIES"),
+        ("policy who-can create-tokens", "only * grants it. Close privileges: GENERATE_PERSONAL_ACCESS_TOKENS, "),
+        ("policy who-can zzz:zzz", "Close privileges: none. To list all: watchword policy privileges"),
+        ("account create", "Pass ID, --name or both."),
     ],
 )
 def test_what_is_unclear_or_destroys_is_named_and_not_done(run: Run, words: str, said: str) -> None:
@@ -137,10 +143,56 @@ def test_what_is_unclear_or_destroys_is_named_and_not_done(run: Run, words: str,
     assert said in ran.stderr
 
 
-def test_scope_like_a_privilege_is_pointed_out(run: Run) -> None:
-    ran = run("policy", "who-can", "manage-policy")
-    assert (ran.returncode, "Did you mean MANAGE_POLICIES?" in ran.stderr) == (0, True)
-    assert run("policy", "who-can", "manage_policies").stderr == run("policy", "who-can", "reports:read").stderr == ""
+def test_scope_that_no_policy_names_is_pointed_out(server: Server, run: Run, done: Done, actor: str) -> None:
+    scope = actor.rpartition(":")[2].lower()
+    ran = run("policy", "explain", actor, f"{scope}:read")
+    assert (ran.returncode, ran.stdout.splitlines()[0]) == (0, "Allowed   no")
+    assert f"No policy names the scope {scope}:read; only * grants it." in ran.stderr
+    done("policy", "create", "--name", actor, "--scope", f"{scope}:*", "--inactive")
+    for right in ("manage_policies", f"{scope}:read", "*"):
+        done("policy", "who-can", right)
+        done("policy", "explain", actor, right)
+    server.grant(actor)
+    own = run("policy", "explain", actor, "create-tokens", caller=actor)
+    assert (own.returncode, own.stdout.splitlines()[0]) == (0, "Allowed   no")
+    denied = run("policy", "who-can", "create-tokens", caller=actor)
+    assert (denied.returncode, "You lack the privilege" in denied.stderr) == (1, True)
+
+
+def test_limited_token_finds_tokens_by_name_among_those_that_act_as_its_actor(
+    server: Server, run: Run, actor: str, tmp_path: Path
+) -> None:
+    server.grant(actor)
+    file = tmp_path / "limited"
+    made = server.create(ADMIN, of=actor, name="limited", scopes=[GENERATE])
+    file.write_text(made["accessToken"])
+    other = make(server, actor, "other")
+
+    def by_token(*words: str) -> "CompletedProcess[str]":
+        return watchword(*words, "--token-file", str(file), "--url", server.url)
+
+    shown = by_token("token", "show", "limited", "--json")
+    assert json.loads(shown.stdout)["id"] == made["metadata"]["id"]
+    assert by_token("token", "rotate", "limited").returncode == 0
+    revoked = by_token("token", "revoke", "other", "--yes")
+    assert (revoked.returncode, revoked.stdout, revoked.stderr) == (0, f"Revoked {other}\n", "")
+
+
+def test_token_that_expires_earlier_than_asked_is_pointed_out(server: Server, actor: str, tmp_path: Path) -> None:
+    server.grant(actor)
+    file = tmp_path / "limited"
+    file.write_text(server.create(ADMIN, of=actor, scopes=[GENERATE])["accessToken"])
+    for flags, notes in ((("--duration", "30d"), 1), (("--duration", "5m"), 0), ((), 0)):
+        ran = watchword("token", "create", "short", *flags, "--token-file", str(file), "--url", server.url)
+        assert (ran.returncode, ran.stderr.count("\n")) == (0, notes), ran.stderr
+        assert ran.stderr.count("The token expires with the one that created it") == notes
+
+
+@pytest.mark.parametrize("words", ["key list --as admin", "--as admin key list", "doctor --url http://127.0.0.1:1"])
+def test_flags_of_a_caller_are_explained_where_a_command_works_on_the_store(words: str) -> None:
+    ran = watchword(*words.split())
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert "This works on the store and needs no actor." in ran.stderr
 
 
 def test_words_and_flags_of_other_programs_work(
@@ -150,9 +202,13 @@ def test_words_and_flags_of_other_programs_work(
     made = json.loads(done("token", "new", "habit", "--ttl=7d", "--json", caller=actor))
     listed = done("token", "ls", "--expires-before", "8d", "--expires-after", "6d", caller=actor)
     assert (made["name"], made["id"] in listed) == ("habit", True)
-    done("account", "add", f"habit-{actor.rpartition('-')[2]}", "--name", "Habit")
+    account = f"habit-{actor.rpartition('-')[2]}"
+    assert json.loads(done("account", "add", account, "--json"))["displayName"] == account
     file = tmp_path / "small.yaml"
     file.write_text("set: habits\npolicies: []\n")
     for flag in ("-f", "--filename"):
         assert done("policy", "apply", flag, str(file), "--dry-run").endswith("0 unchanged.\n")
-    assert done("index", "list").startswith("INDEX ")
+    assert done("index", "list") == done("series", "list")
+    assert done("user", "list", "--search", actor).startswith("URN ")
+    assert done("audit", "list", "--actor", actor, "--json").startswith("[")
+    assert "rule for dataset.operation" in run("retention", "show", "dataset/operation").stderr

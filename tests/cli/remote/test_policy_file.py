@@ -9,6 +9,7 @@ from tests.cli.remote.conftest import Run
 from tests.support.server import ADMIN, Server
 from tests.support.terminal import Terminal
 
+DIFFERS = "watchword: Exit code 3: the set differs from the file.\n"
 FIRST = """policies:
   - id: own-tokens
     name: Own tokens
@@ -35,7 +36,7 @@ def test_policy_file_is_applied_changed_and_exported(make_server: Callable[..., 
     def apply(text: str, *flags: str) -> list[str]:
         file.write_text(text)
         ran = watchword("policy", "apply", str(file), *flags, "--url", server.url, "--as", ADMIN)
-        assert (ran.returncode, ran.stderr) == (3 if "--dry-run" in flags else 0, "")
+        assert (ran.returncode, ran.stderr) == ((3, DIFFERS) if "--dry-run" in flags else (0, ""))
         return ran.stdout.splitlines()
 
     shown = apply(FIRST, "--dry-run")
@@ -173,7 +174,7 @@ def test_apply_without_a_terminal_keeps_policies_of_other_files(
     )
     assert sets() == {"own-tokens": "default", "readers": "default", "others": "team-a"}
     shown = apply(SECOND, "--dry-run")
-    assert shown == (3, [*kept[1][-3:-1], "0 to create, 0 to update, 0 to remove, 1 unchanged."], "")
+    assert shown == (3, [*kept[1][-3:-1], "0 to create, 0 to update, 0 to remove, 1 unchanged."], DIFFERS)
     assert apply(SECOND, "--prune", "--dry-run")[1][0] == "- urn:li:servicePolicy:readers"
     assert apply(SECOND, "--prune", "--yes")[:2] == (
         0,
@@ -208,7 +209,7 @@ def test_missing_group_is_a_warning(run: Run, done: Callable[..., str], actor: s
         f"watchword: There is no group urn:li:corpGroup:{name}-opps: the policies that name it grant nothing by it "
         f"until it has members. Did you mean urn:li:corpGroup:{name}-ops?\n"
     )
-    for words, code in ((("apply", "-", "--dry-run"), 3), (("apply", "-"), 0)):
+    for words, outcome in ((("apply", "-", "--dry-run"), (3, told + DIFFERS)), (("apply", "-"), (0, told))):
         ran = run("policy", *words, stdin=text)
-        assert (ran.returncode, ran.stderr) == (code, told)
+        assert (ran.returncode, ran.stderr) == outcome
     done("policy", "apply", "-", stdin=text.replace("-opps", "-ops"))
