@@ -112,7 +112,8 @@ def provoked(tmp_path_factory: pytest.TempPathFactory) -> Provoked:
 def misplace(said: Provoked, token: str) -> None:
     """Send the token in every wrong place. (Names and descriptions are stored on purpose.)"""
     for path in ("/{}", "/api/{}", "/auth/{}", "/gms/{}/x", "/config?t={}", "/api/graphql?access_token={}"):
-        for target in (path.format(token), path.format(f"%65{token[1:]}")):
+        dots = (token.replace(".", dot) for dot in (".", "%2E", "%252E", "%2525252e"))
+        for target in map(path.format, (f"%65{token[1:]}", *dots)):
             said.send_request(method="GET", target=target, body=None)
             said.send_request(method="POST", target=target)
             said.send_request(f"Authorization: Bearer {token}", target=target)

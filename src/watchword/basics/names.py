@@ -23,6 +23,8 @@ _BIDI_MARKS = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\
 _BLANK_SYMBOLS = frozenset("\u115f\u1160\u2800\u3164\uffa0")
 # Characters that control a terminal or the text direction and that JSON and YAML print unescaped.
 ACTING = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+TOKEN_DOT = r"(?:\.|%(?:25)*2[Ee])"  # noqa: S105 - a pattern, not a password
+"""Between two parts of a token: a dot, or one that was percent-encoded once or several times."""
 # Control characters except tab, line feed and carriage return; lone surrogates.
 _FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
 MAX_URN = 255
