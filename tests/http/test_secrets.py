@@ -110,7 +110,7 @@ def provoked(tmp_path_factory: pytest.TempPathFactory) -> Provoked:
 
 
 def misplace(said: Provoked, token: str) -> None:
-    """Send the token in every wrong place. (Names and descriptions are stored on purpose.)"""
+    """Send the token in every wrong place."""
     for path in ("/{}", "/api/{}", "/auth/{}", "/gms/{}/x", "/config?t={}", "/api/graphql?access_token={}"):
         dots = (token.replace(".", dot) for dot in (".", "%2E", "%252E", "%2525252e"))
         for target in map(path.format, (f"%65{token[1:]}", *dots)):
@@ -156,6 +156,8 @@ def misplace_in_variables(said: Provoked, token: str) -> None:
     for name in ("type", "actorUrn", "duration", "durationIso", token):
         said.ask(CREATE, {"input": wanted | {name: token}})
     said.ask(CREATE, {"input": wanted | {"name": [token]}})
+    for name in ("name", "description"):
+        said.ask(CREATE, {"input": wanted | {name: f"for {token}"}})
     policy = {"type": "PLATFORM", "name": "p", "state": "ACTIVE", "privileges": [token], "actors": {"users": [token]}}
     for change in ({}, {"type": token}, {"state": token}, {"privileges": token}, {"actors": token}, {token: 1}):
         said.ask(CREATE_POLICY, {"input": policy | change})
