@@ -26,6 +26,7 @@ OPS = "urn:li:corpGroup:ops"
 ENV = {"WATCHWORD_DATAHUB_SALT": SALT}
 WANTED = {"type": "PERSONAL", "actorUrn": ANN, "duration": "ONE_HOUR", "name": "made here"}
 REMOVALS = [(what, outcome, None) for what in ("groups", "policies") for outcome in ("changed", "removed")]
+GROUPS = "{ listGroups(input: {}) { groups { name description } } }"
 IMPORTED = (
     "query ($input: ListAccessTokensInput) { listAccessTokens(input: $input) { total tokens { id name tokenType } } }"
 )
@@ -285,6 +286,18 @@ def test_rows_that_cannot_be_read_or_are_strange_revive_and_revoke_nothing(run_i
     done = run_import([*person(ANN), *person(BOB, **active), row, bobs_row])
     assert done["people", "conflict", "active in DataHub, suspended here by a person: stays suspended"] == 1
     assert not run_import.accepts(bobs)
+
+
+def test_texts_with_a_token_are_not_imported(run_import: Import) -> None:
+    server, (anns, _) = run_import.server, new_token(ANN)
+    text = f"login: {anns.token}"
+    run_import([*person(ANN), *group(OPS, displayName=text, description=text), token_row(anns, name=f"{text}\n\u0000")])
+    listed = server.ask(IMPORTED, {}, actor=ADMIN)["listAccessTokens"]["tokens"]
+    assert [one["id"] for one in listed] == [anns.id]
+    found = server.ask(GROUPS, {}, actor=ADMIN)["listGroups"]["groups"]
+    assert ("ops", None) in [(one["name"], one["description"]) for one in found]
+    assert not [part for part in anns.token.split(".") if part in str((listed, found))]
+    assert run_import.accepts(anns)
 
 
 def test_set_of_datahub_is_reserved_and_a_group_of_the_provider_is_kept(

@@ -2,13 +2,14 @@
 
 import json
 import re
+import time
 from pathlib import Path
 
 import pytest
 
 import watchword
 from watchword.basics.errors import Fault, Reason, invalid
-from watchword.http.errors import fault_response, graphql_error
+from watchword.http.errors import fault_response, graphql_error, redact, without_tokens
 
 TYPES = {
     400: "BAD_REQUEST",
@@ -107,3 +108,19 @@ def test_challenge_has_no_error_without_a_credential() -> None:
 def test_invalid_value_names_its_field() -> None:
     made = invalid("name", "name must be short.")
     assert (made.kind.code, made.reason.word, made.details) == (400, "invalid_field", {"field": "name"})
+
+
+@pytest.mark.parametrize("dot", [".", *("%" + "25" * times + "2" + end for times in (0, 1, 2, 9, 40) for end in "Ee")])
+def test_token_is_removed_however_often_its_dots_were_encoded(dot: str) -> None:
+    token = dot.join(("eyJhbGciOiJFZERTQSJ9", "eyJpc3MiOiJodHRwczovL2lzcyJ9", "c2lnbmF0dXJl" * 7))
+    assert redact(f"/api/{token}/more") == "/api/…/more"
+
+
+@pytest.mark.parametrize(
+    "piece", ["a" * 12 + "%2525252525", "a" * 12 + "%252E", "%25", "25", "a" * 12 + "%" + "25" * 1_000, "eyJ", "%2E"]
+)
+def test_time_to_remove_tokens_is_linear(piece: str) -> None:
+    text = piece * (400_000 // len(piece))
+    began = time.thread_time()
+    without_tokens(text)
+    assert time.thread_time() - began < 2

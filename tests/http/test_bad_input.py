@@ -1,11 +1,22 @@
 """Bad values: the error names the field and the allowed values, and nothing is stored."""
 
-from collections.abc import Iterator
+from base64 import urlsafe_b64encode
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
-from tests.support.server import ADMIN, CREATE, CREATE_POLICY, GENERATE, LIST, REVOKE, SET_STATUS, Server
+from tests.support.server import (
+    ADMIN,
+    CREATE,
+    CREATE_POLICY,
+    GENERATE,
+    LIST,
+    REVOKE,
+    SET_STATUS,
+    GraphQLRefused,
+    Server,
+)
 from tests.support.store_file import stored
 
 SOME_USER = "urn:li:corpuser:somebody"
@@ -13,6 +24,13 @@ UPDATE_POLICY = "mutation ($urn: String!, $input: PolicyUpdateInput!) { updatePo
 DELETE_POLICY = "mutation ($urn: String!) { deletePolicy(urn: $urn) }"
 CREATE_GROUP = "mutation ($input: CreateGroupInput!) { createGroup(input: $input) }"
 ADD_MEMBERS = "mutation ($input: GroupMembersInput!) { addGroupMembers(input: $input) }"
+CREATE_ACCOUNT = "mutation ($input: CreateServiceAccountInput!) { createServiceAccount(input: $input) { urn } }"
+CREATE_WEBHOOK = "mutation ($input: CreateWebhookInput!) { createWebhook(input: $input) { secret } }"
+DERIVE = "mutation ($input: DeriveAccessTokenInput!) { deriveAccessToken(input: $input) { accessToken } }"
+UPDATE = (
+    "mutation ($id: String!, $input: UpdateAccessTokenInput!) { updateAccessToken(tokenId: $id, input: $input) {id}}"
+)
+HOLD = "mutation ($input: HoldSeriesInput!) { holdSeries(input: $input) { hold { setBy } } }"
 FIND = "query ($token: String!) { getAccessTokenMetadata(token: $token) { id } }"
 GRANTED = "query ($input: GetGrantedPrivilegesInput!) { getGrantedPrivileges(input: $input) { privileges } }"
 POLICIES = "query ($input: ListPoliciesInput!) { listPolicies(input: $input) { total } }"
@@ -142,6 +160,74 @@ class TestCreateToken:
         error = rejected(server, CREATE, token(duration="NO_EXPIRY"))
         assert error["message"].startswith("duration NO_EXPIRY is not allowed here; allowed: ONE_HOUR, ONE_DAY")
         assert error["extensions"]["field"] == "duration"
+
+
+def wrapped(text: str) -> str:
+    return "The token:\n" + "\r\n".join(f"  {text[start : start + 76]}" for start in range(0, len(text), 76))
+
+
+def encoded(text: str) -> str:
+    return text.replace(".", "%252E")
+
+
+class TestTokenInText:
+    """A token in a text that lists show is rejected, and the error does not repeat it."""
+
+    FORMS = (str, "token_{}=".format, "https://example.com/?t={}&x=1".format, wrapped, encoded)
+
+    @pytest.mark.parametrize("form", FORMS, ids=["alone", "after a name", "in an address", "wrapped", "encoded"])
+    def test_token_in_a_description_is_rejected(self, server: Server, form: Callable[[str], str]) -> None:
+        live: str = server.create(ADMIN)["accessToken"]
+        before = stored(server)
+        error = rejected(server, CREATE, token(description=form(live)))
+        assert error["message"] == "description must not contain a token."
+        assert error["extensions"] | {"reason": "invalid_field", "field": "description"} == error["extensions"]
+        assert not [part for part in live.split(".") if part in str(error)]
+        assert stored(server) == before
+
+    @pytest.mark.parametrize(
+        ("query", "fields", "field"),
+        [
+            (CREATE, token()["input"], "name"),
+            (CREATE, token()["input"], "description"),
+            (DERIVE, {"duration": "ONE_HOUR"}, "name"),
+            (UPDATE, {}, "name"),
+            (UPDATE, {}, "description"),
+            (CREATE_POLICY, policy()["input"], "name"),
+            (CREATE_POLICY, policy()["input"], "description"),
+            (CREATE_GROUP, {"name": "g"}, "name"),
+            (CREATE_GROUP, {"name": "g"}, "description"),
+            (CREATE_ACCOUNT, {}, "displayName"),
+            (CREATE_ACCOUNT, {}, "description"),
+            (CREATE_WEBHOOK, {"url": "https://example.com/"}, "name"),
+            (HOLD, {"series": "chart.chartUsageStatistics"}, "reason"),
+        ],
+    )
+    def test_every_text_that_lists_show_is_checked(
+        self, server: Server, query: str, fields: dict[str, Any], field: str
+    ) -> None:
+        claims = urlsafe_b64encode(b'{"actorType":"USER","actorId":"ann"}').decode()
+        short = f"eyJhbGciOiJIUzI1NiJ9.{claims}.{'c2lnbmF0dXJl' * 4}"[:150]
+        made = server.create(ADMIN)
+        before = stored(server)
+        variables = {"id": made["metadata"]["id"], "input": fields | {field: f"for {short}"}}
+        if query is not UPDATE:
+            del variables["id"]
+        as_whom = {"token": made["accessToken"]} if query is DERIVE else {"actor": ADMIN}
+        with pytest.raises(GraphQLRefused) as caught:
+            server.ask(query, variables, **as_whom)
+        error = caught.value.errors[0]
+        assert error["message"] == f"{field} must not contain a token."
+        assert (error["extensions"]["reason"], error["extensions"]["field"]) == ("invalid_field", field)
+        assert not [part for part in short.split(".") if part in str(error)]
+        assert stored(server) == before
+
+    @pytest.mark.parametrize(
+        "text", ["eyJ", "eyJhbGciOiJFZERTQSJ9.e30.c2ln", "spring-datasource.production-cluster.example-organization"]
+    )
+    def test_text_without_a_whole_token_is_accepted(self, server: Server, text: str) -> None:
+        made = server.create(ADMIN, name=text, description=text)
+        assert made["metadata"]["name"] == text
 
 
 @pytest.mark.usefixtures("store_unchanged")

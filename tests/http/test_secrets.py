@@ -110,9 +110,10 @@ def provoked(tmp_path_factory: pytest.TempPathFactory) -> Provoked:
 
 
 def misplace(said: Provoked, token: str) -> None:
-    """Send the token in every wrong place. (Names and descriptions are stored on purpose.)"""
+    """Send the token in every wrong place."""
     for path in ("/{}", "/api/{}", "/auth/{}", "/gms/{}/x", "/config?t={}", "/api/graphql?access_token={}"):
-        for target in (path.format(token), path.format(f"%65{token[1:]}")):
+        dots = (token.replace(".", dot) for dot in (".", "%2E", "%252E", "%2525252e"))
+        for target in map(path.format, (f"%65{token[1:]}", *dots)):
             said.send_request(method="GET", target=target, body=None)
             said.send_request(method="POST", target=target)
             said.send_request(f"Authorization: Bearer {token}", target=target)
@@ -155,6 +156,8 @@ def misplace_in_variables(said: Provoked, token: str) -> None:
     for name in ("type", "actorUrn", "duration", "durationIso", token):
         said.ask(CREATE, {"input": wanted | {name: token}})
     said.ask(CREATE, {"input": wanted | {"name": [token]}})
+    for name in ("name", "description"):
+        said.ask(CREATE, {"input": wanted | {name: f"for {token}"}})
     policy = {"type": "PLATFORM", "name": "p", "state": "ACTIVE", "privileges": [token], "actors": {"users": [token]}}
     for change in ({}, {"type": token}, {"state": token}, {"privileges": token}, {"actors": token}, {token: 1}):
         said.ask(CREATE_POLICY, {"input": policy | change})

@@ -23,6 +23,12 @@ _BIDI_MARKS = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\
 _BLANK_SYMBOLS = frozenset("\u115f\u1160\u2800\u3164\uffa0")
 # Characters that control a terminal or the text direction and that JSON and YAML print unescaped.
 ACTING = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+TOKEN_DOT = r"(?:\.|%(?:25)*2[Ee])"  # noqa: S105 - a pattern, not a password
+"""Between two parts of a token: a dot, or one that was percent-encoded once or several times."""
+# A signed JWT. The shortest signature, that of DataHub's tokens, has 43 characters. It matches only from the start of a
+# word, so its time is linear in the text.
+_WORD = "[A-Za-z0-9_-]"
+_TOKEN = re.compile(rf"(?<!{_WORD}){_WORD}{{11,}}+{TOKEN_DOT}eyJ{_WORD}{{8,}}+{TOKEN_DOT}{_WORD}{{43}}")
 # Control characters except tab, line feed and carriage return; lone surrogates.
 _FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
 MAX_URN = 255
@@ -56,11 +62,23 @@ def check_name(value: str, field: str = "name") -> str:
         raise invalid(field, f"{field} must have 1 to {MAX_NAME} characters, at least one of them visible.")
     if any(character in "\n\r\t\u2028\u2029" or character in _BIDI_MARKS for character in value):
         raise invalid(field, f"{field} must be one line, without bidirectional control characters.")
-    return value
+    return check_no_token(value, field)
 
 
 def check_description(value: str | None, field: str = "description") -> str | None:
-    return None if value is None else check_text(value, field, MAX_DESCRIPTION)
+    return None if value is None else check_no_token(check_text(value, field, MAX_DESCRIPTION), field)
+
+
+def check_no_token(value: str, field: str) -> str:
+    """Text that is stored and shown in lists."""
+    if contains_token(value):
+        raise invalid(field, f"{field} must not contain a token.")
+    return value
+
+
+def contains_token(text: str) -> bool:
+    """Whether it contains a whole token, in one line or wrapped."""
+    return "eyJ" in text and _TOKEN.search("".join(line.strip() for line in text.splitlines())) is not None
 
 
 def check_email(value: str, field: str = "email") -> str:

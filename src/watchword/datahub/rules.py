@@ -31,6 +31,7 @@ from watchword.basics.names import (
     check_name,
     check_short_id,
     check_urn,
+    contains_token,
     is_account,
     name_of,
 )
@@ -160,8 +161,12 @@ def parsed(metadata: str) -> dict[str, Any]:
 
 
 def cleaned(value: object, most: int) -> str:
-    """The text in one line, without characters that control a terminal, a database or the direction of text."""
+    """The text in one line, without characters that control a terminal, a database or the direction of text. Empty if
+    it contains a token.
+    """
     text = value if isinstance(value, str) else "" if value is None else json.dumps(value)
+    if contains_token(text):
+        return ""
     kept = (" " if unicodedata.category(character)[0] in "CZ" else character for character in text)
     return " ".join("".join(kept).split())[:most].rstrip()
 

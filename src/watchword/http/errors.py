@@ -8,6 +8,7 @@ from typing import Any
 import orjson
 
 from watchword.basics.errors import Fault, Reason
+from watchword.basics.names import TOKEN_DOT
 from watchword.http.requests import Header, Response
 
 JSON = ("content-type", "application/json; charset=utf-8")
@@ -16,9 +17,10 @@ CHALLENGE = 'Bearer realm="watchword"'
 RETRY_AFTER = ("retry-after", "1")
 
 # A token, or a part of one that is long enough to matter: base64 joined by dots. It matches only from the start of a
-# word and never backtracks, so its time is linear in the text.
+# word and backtracks only over one run of `25`, so its time is linear in the text.
 _SECRET = re.compile(
-    r"(?<![A-Za-z0-9_-])[A-Za-z0-9_-]{12,}+\.[A-Za-z0-9_-]{12,}+(?:\.[A-Za-z0-9_-]*+)?|eyJ[A-Za-z0-9_-]{8,}+"
+    rf"(?<![A-Za-z0-9_-])[A-Za-z0-9_-]{{12,}}+{TOKEN_DOT}[A-Za-z0-9_-]{{12,}}+(?:{TOKEN_DOT}[A-Za-z0-9_-]*+)?"
+    r"|eyJ[A-Za-z0-9_-]{8,}+"
 )
 MAX_MESSAGE = 600
 MAX_SEARCHED = 4_096

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from watchword.basics.errors import Fault, Reason, invalid
+from watchword.basics.names import check_no_token
 from watchword.basics.times import iso
 from watchword.index.indices import EVERY_SERIES
 
@@ -37,4 +38,4 @@ class Hold:
 def check_hold_reason(value: object, where: str = "reason") -> str:
     if not isinstance(value, str) or not value.strip() or len(value) > MAX_REASON or not value.isprintable():
         raise invalid(where, f"{where} must be printable text of 1 to {MAX_REASON} characters on one line.")
-    return value
+    return check_no_token(value, where)
