@@ -70,8 +70,8 @@ def store(run: Run, database: Home, proxy: FaultyProxy, timeout: float) -> Itera
     run(opened.close())
 
 
-COMMIT = 6
-"""Requests of a create before it: BEGIN, locks, facts, token, event, mark."""
+COMMIT = 4
+"""Requests of a create before it: BEGIN, locks, facts; and token, event and mark in one."""
 
 
 def is_active(home: Home, token_id: str) -> list[bool]:
@@ -125,11 +125,11 @@ def test_stored_but_undelivered_token_is_revoked(run: Run, store: Store, proxy: 
     run(asyncio.to_thread(until, lambda: is_active(database, record(1).id) == [False], "the token is revoked"))
 
 
-@pytest.mark.parametrize("step", [0, 1, 9])
+@pytest.mark.parametrize("step", [0, 1, 8])
 def test_revocation_with_a_lost_answer_happens_once(
     run: Run, store: Store, proxy: FaultyProxy, database: Home, step: int
 ) -> None:
-    """BEGIN, locks, facts, relatives (prepared first) of both tokens, change, events, mark, COMMIT."""
+    """BEGIN, locks, facts, relatives (prepared first) of both tokens, change, events with mark, COMMIT."""
     parent = record(1, expires_at=None)
     run(store.add_token(SYSTEM, parent, Issue(key(1).kid, PLENTY)))
     run(store.add_token(SYSTEM, derived(2, parent), Issue(key(1).kid, PLENTY)))
@@ -153,11 +153,11 @@ def test_revocation_by_another_actor_is_reported(run: Run, store: Store, proxy: 
     assert caught.value.reason is Reason.ALREADY_REVOKED
 
 
-@pytest.mark.parametrize("step", range(9))
+@pytest.mark.parametrize("step", range(8))
 def test_change_happens_once_wherever_the_connection_breaks(
     run: Run, store: Store, proxy: FaultyProxy, database: Home, step: int
 ) -> None:
-    """BEGIN, locks, precondition, read, change, version, event, number, COMMIT: the answer to each is lost in turn."""
+    """BEGIN, locks, precondition, read, change, version, event with mark, COMMIT: the answer to each is lost in turn."""
 
     proxy.lose_answer(after=step)
     run(store.add_policy(SYSTEM, policy(1, ANN)))
@@ -169,7 +169,7 @@ def test_change_happens_once_wherever_the_connection_breaks(
 
 @SHORT_TIMEOUT
 def test_unconfirmed_commit_is_reported_as_unknown(run: Run, store: Store, proxy: FaultyProxy, database: Home) -> None:
-    proxy.lose_answer(after=8, for_good=True)
+    proxy.lose_answer(after=7, for_good=True)
     with pytest.raises(Fault) as caught:
         run(store.add_policy(SYSTEM, policy(1, ANN)))
     assert caught.value.reason is Reason.OUTCOME_UNKNOWN

@@ -96,7 +96,7 @@ def test_delayed_request_finds_its_idempotency_key_taken(
     assert (is_active(database, late.id), is_active(database, sooner.id)) == ([], [True])
 
 
-@pytest.mark.parametrize("step", [0, 1, 5, 7, 9])
+@pytest.mark.parametrize("step", [0, 1, 5, 6, 8])
 def test_rotation_happens_once_wherever_the_connection_breaks(
     run: Run,
     warm_store: Store,
@@ -104,7 +104,7 @@ def test_rotation_happens_once_wherever_the_connection_breaks(
     database: Home,
     step: int,
 ) -> None:
-    """BEGIN, locks, facts, old token, its lock, new token, event, link, mark, COMMIT."""
+    """BEGIN, locks, facts, old token, its lock, new token with event, link, mark, COMMIT."""
     proxy.lose_answer(after=step)
     run(warm_store.rotate_token(SYSTEM, OLD, NEW, ISSUE))
     assert not proxy._plan, "it took fewer steps"
