@@ -157,7 +157,7 @@ def test_revocation_by_another_actor_is_reported(run: Run, store: Store, proxy: 
 def test_change_happens_once_wherever_the_connection_breaks(
     run: Run, store: Store, proxy: FaultyProxy, database: Home, step: int
 ) -> None:
-    """BEGIN, locks, precondition, read, change, version, event with mark, COMMIT: the answer to each is lost in turn."""
+    """BEGIN, locks, precondition, read, change, version, event with mark, COMMIT: each answer is lost in turn."""
 
     proxy.lose_answer(after=step)
     run(store.add_policy(SYSTEM, policy(1, ANN)))
