@@ -229,7 +229,13 @@ def test_recipes_for_collectors_are_valid_yaml() -> None:
 def test_snippets_are_valid_yaml() -> None:
     assert [yaml_keys(page) for page in SNIPPETS] == [
         [{"global", "entryPoints", "providers", "http"}, {"static_resources"}, {"set", "resources"}],
-        [{"publicUrl", "settings"}, {"publicUrl", "ingress"}, {"serviceMonitor", "networkPolicy"}],
+        [
+            {"publicUrl", "settings"},
+            {"publicUrl", "ingress"},
+            {"publicUrl", "httpRoute"},
+            {"settings", "networkPolicy"},
+            {"serviceMonitor", "networkPolicy"},
+        ],
     ]
 
 
