@@ -237,16 +237,13 @@ class Connection(asyncpg.Connection):  # type: ignore[misc]  # comes without typ
     async def lock_tokens(self, ids: Sequence[str]) -> None:
         await self.execute(_LOCK_TOKENS, list(ids))
 
-    async def begin(self, sql: str) -> None:
-        self._inserts.clear()
-        await self.execute(sql)
-
     async def roll_back(self) -> None:
         self._inserts.clear()
         await self.execute("ROLLBACK")
 
     async def insert_rows(self, table: str, names: str, values: Iterable[rows.Row]) -> None:
-        self._inserts.setdefault((table, names), []).extend(values)
+        if values := list(values):
+            self._inserts.setdefault((table, names), []).extend(values)
 
     async def finish(self, mark: str) -> str:
         """Send the inserts and write the mark; returns the list of standbys. The commit is next."""
@@ -254,10 +251,10 @@ class Connection(asyncpg.Connection):  # type: ignore[misc]  # comes without typ
         return names
 
     async def _insert(self, result: str, *bound: Any) -> Any:
-        inserts = {columns: values for columns, values in self._inserts.items() if values}
+        text = _insert_text(tuple(self._inserts), result)
+        lists = [list(column) for values in self._inserts.values() for column in zip(*values, strict=True)]
         self._inserts.clear()
-        lists = [list(column) for values in inserts.values() for column in zip(*values, strict=True)]
-        return await self.fetchval(_insert_text(tuple(inserts), result), *lists, *bound)
+        return await self.fetchval(text, *lists, *bound)
 
     async def _send_inserts(self) -> None:
         if self._inserts:

@@ -279,7 +279,7 @@ class PostgresDatabase:
         async def work_and_finish(connection: Connection) -> tuple[T, str]:
             return await work(connection), await connection.finish(mark)
 
-        await connection.begin(begin)
+        await connection.execute(begin)
         result, names = await self._or_roll_back(connection, work_and_finish)
         connection.check_standbys(names)
         try:
