@@ -25,6 +25,8 @@ _BLANK_SYMBOLS = frozenset("\u115f\u1160\u2800\u3164\uffa0")
 ACTING = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 TOKEN_DOT = r"(?:\.|%(?:25)*2[Ee])"  # noqa: S105 - a pattern, not a password
 """Between two parts of a token: a dot, or one that was percent-encoded once or several times."""
+SHOWN_TOKEN = re.compile(rf"eyJ[\w-]{{10,}}(?:{TOKEN_DOT}[\w-]*)*", re.ASCII)
+"""A token, whole or cut off, in text that is printed or mailed."""
 # A signed JWT. The shortest signature, that of DataHub's tokens, has 43 characters. It matches only from the start of a
 # word, so its time is linear in the text.
 _WORD = "[A-Za-z0-9_-]"

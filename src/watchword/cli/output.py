@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from watchword.basics.names import ACTING, TOKEN_DOT
+from watchword.basics.names import ACTING, SHOWN_TOKEN
 from watchword.basics.times import iso as iso_time
 
 if TYPE_CHECKING:
@@ -29,7 +29,6 @@ NOTHING = "-"
 GAP, MIN_SHORTENED = 2, 8
 # Control characters, line separators, marks that turn the direction of writing, lone surrogates.
 _UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
-_TOKEN = re.compile(rf"eyJ[\w-]{{10,}}(?:{TOKEN_DOT}[\w-]*)*", re.ASCII)
 _UNITS = (("year", 365 * 86_400), ("month", 30 * 86_400), ("day", 86_400), ("hour", 3_600), ("minute", 60))
 # A spreadsheet takes a cell that begins with one of these signs for a formula, some of them after blanks, quotes and in
 # full width. Where its separator is another than ours, a cell may begin within a text.
@@ -61,11 +60,11 @@ def one_line(text: str) -> str:
 
 def without_tokens(text: str) -> str:
     """A token typed in the wrong place must not end up in a log."""
-    return _TOKEN.sub("…", text)
+    return SHOWN_TOKEN.sub("…", text)
 
 
 def is_token(word: str) -> bool:
-    return _TOKEN.fullmatch(word) is not None and word.count(".") == 2
+    return SHOWN_TOKEN.fullmatch(word) is not None and word.count(".") == 2
 
 
 def json_text(value: Any) -> str:

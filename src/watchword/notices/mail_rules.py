@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from watchword.basics.errors import Fault, invalid
-from watchword.basics.names import SYSTEM_ACTOR, TOKEN_DOT, check_email, is_reserved, username_of
+from watchword.basics.names import SHOWN_TOKEN, SYSTEM_ACTOR, check_email, is_reserved, username_of
 from watchword.basics.secret import Secret
 from watchword.basics.times import DAY, HOUR, MINUTE
 from watchword.journal.events import Action, DescribedWord, KeptEvent
@@ -34,7 +34,6 @@ MAX_CREATED = 5
 MAX_ERROR = 500
 LONGEST_PAUSE = 3 * HOUR
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
-_TOKEN = re.compile(rf"eyJ[A-Za-z0-9_-]{{10,}}(?:{TOKEN_DOT}[A-Za-z0-9_-]*)*")
 
 Item = Mapping[str, Any]
 
@@ -188,7 +187,7 @@ def outcome(mail: Mail, result: SendResult, words: str, now: int, jitter: float)
 
 def one_line(text: str) -> str:
     """Without control characters and without anything that looks like a token."""
-    return _TOKEN.sub("…", _UNPRINTABLE.sub(" ", text)).strip()
+    return SHOWN_TOKEN.sub("…", _UNPRINTABLE.sub(" ", text)).strip()
 
 
 _HEADINGS = {
